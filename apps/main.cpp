@@ -5,8 +5,10 @@
 // Exit status: 0 done, 1 the verb found a problem, 2 the command line is wrong, 3 a run hangs.
 #include <troupe/apps/verbs/terminal.hpp>
 #include <troupe/apps/verbs/verbs.hpp>
+#include <troupe/ops/graph/suggest_name.hpp>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
@@ -51,26 +53,28 @@ void occupy_closed_streams() {
 
 /// Explains in one sentence the error in the command line and its remedy.
 std::string explain(const CLI::App& app, const CLI::ParseError& error) {
-  std::string verbs;
+  std::vector<std::string> verbs;
   for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; }))
-    verbs += (verbs.empty() ? "" : ", ") + verb->get_name();
+    verbs.push_back(verb->get_name());
   if (app.get_subcommands().empty()) {
     const auto unknown = app.remaining();
     if (!unknown.empty() && unknown[0].starts_with('-'))
       return fmt::format("there is no flag '{}'; run 'troupe --help' for those there are",
                          unknown[0]);
-    return unknown.empty()
-               ? fmt::format("name a verb: {}; 'troupe --help' tells what they do", verbs)
-               : fmt::format("there is no verb '{}'; the verbs are {}", unknown[0], verbs);
+    const std::string all = fmt::format("{}", fmt::join(verbs, ", "));
+    if (unknown.empty()) return fmt::format("name a verb: {}; 'troupe --help' describes them", all);
+    const std::string like = troupe::did_you_mean(unknown[0], {verbs.begin(), verbs.end()});
+    return fmt::format("there is no verb '{}'{} the verbs are {}", unknown[0],
+                       like.empty() ? ";" : like, all);
   }
   const std::string verb = app.get_subcommands()[0]->get_name();
   const auto unknown = app.get_subcommands()[0]->remaining();
   if (verb == "trace" && std::any_of(unknown.begin(), unknown.end(), [](const std::string& word) {
         return word.starts_with("--watch");
       }))
-    return "'trace' takes no --watch: a trace is one span of time, as long as --seconds says; run "
-           "'troupe trace --help' for what 'trace' takes";
-  return fmt::format("{}; run 'troupe {} --help' for what '{}' takes", error.what(), verb, verb);
+    return "'trace' takes no --watch: a trace covers one span of --seconds; run 'troupe trace "
+           "--help' for its flags";
+  return fmt::format("{}; run 'troupe {} --help' for the flags of '{}'", error.what(), verb, verb);
 }
 
 /// The flags of a verb, and the words that may stand behind them.
@@ -122,7 +126,7 @@ int run(int argc, char** argv) {
   constexpr int kDay = 86'400;
   CLI::App app("Troupe: a tensor dataflow engine whose unit of execution is an actor.", "troupe");
   app.require_subcommand(0, 1);
-  app.footer("Exit status: 0 done, 1 failed, 2 the command line is wrong, 3 a run hangs.");
+  app.footer("Exit status: 0 done, 1 failed, 2 wrong command line, 3 a run hangs.");
   app.set_version_flag("--version", "troupe " TROUPE_VERSION, "Print the version and exit");
   int status = 0;
 
@@ -131,7 +135,7 @@ int run(int argc, char** argv) {
       ->callback([&] { status = version(); });
 
   app.add_subcommand("doctor",
-                     "Examine this machine and test the engine; exit status 1 if a test fails")
+                     "Examine this machine and test the engine (exit status 1: a test fails)")
       ->callback([&] { status = doctor(); });
 
   std::string op, ops_device;
@@ -164,12 +168,10 @@ int run(int argc, char** argv) {
       app.add_subcommand("node", "Make this machine a node of a cluster, until SIGTERM");
   node_verb
       ->add_option("--listen", of_node.listen,
-                   "The address at which other nodes reach it; port 0: any free one; large payload "
-                   "uses the next port")
+                   "Address for other nodes; port 0: any; large payload: the next port")
       ->capture_default_str();
   node_verb->add_option("--join", of_node.join,
-                        "A node of the cluster to join; may be given several times (default: from "
-                        "Slurm, Kubernetes or TROUPE_JOIN)");
+                        "Nodes to join (default: from Slurm, Kubernetes or TROUPE_JOIN)");
   node_verb->add_option("--peers", of_node.peers, "A file of such addresses, one a line")
       ->type_name("FILE");
   node_verb->add_option("--name", of_node.name,
@@ -181,23 +183,19 @@ int run(int argc, char** argv) {
       ->capture_default_str()
       ->check(CLI::Range(0, kDay));
   node_verb
-      ->add_option(
-          "--keys", of_node.keys,
-          "The folder of its keys ('troupe keygen' makes one); without keys, only loopback")
+      ->add_option("--keys", of_node.keys,
+                   "Folder of its keys, made by 'troupe keygen' (none: loopback only)")
       ->type_name("DIR")
       ->envname("TROUPE_KEYS");
   node_verb->add_option("--labels", of_node.labels, "Labels that placement by others sees")
       ->type_name("KEY=VALUE,...");
   node_verb
-      ->add_option(
-          "--http", of_node.http,
-          "Serve inspections at this address (cluster/inspect/INSPECTION.md); a port alone: "
-          "on loopback; 0: any free port")
+      ->add_option("--http", of_node.http,
+                   "Serve inspections here; a port alone: on loopback; 0: any free port")
       ->type_name("[HOST:]PORT");
   node_verb
-      ->add_option(
-          "--http-token-file", of_node.http_token,
-          "A file with the token that requests must have; required unless --http is on loopback")
+      ->add_option("--http-token-file", of_node.http_token,
+                   "File of the token of requests; needed unless --http is on loopback")
       ->type_name("FILE")
       ->envname("TROUPE_HTTP_TOKEN_FILE");
   node_verb
@@ -206,17 +204,13 @@ int run(int argc, char** argv) {
       ->capture_default_str()
       ->check(CLI::IsMember({"text", "json"}));
   node_verb
-      ->add_option(
-          "--flight", of_node.flight,
-          "Write the flight records of failed runs to this folder, of each node's last 16; "
-          "'none': nowhere (default: 'flight' in $STATE_DIRECTORY, else in troupe in "
-          "$XDG_STATE_HOME or ~/.local/state)")
+      ->add_option("--flight", of_node.flight,
+                   "Folder for flight records of failed runs, or 'none'")
       ->type_name("DIR")
       ->check(folder_or_none);
   node_verb
       ->add_option("--state", of_node.state,
-                   "Keep shards of trainings' checkpoints there (default: 'checkpoints/NAME' in "
-                   "$STATE_DIRECTORY; otherwise none)")
+                   "Folder for checkpoint shards (default: below $STATE_DIRECTORY)")
       ->type_name("DIR")
       ->check(something);
   node_verb
@@ -234,8 +228,8 @@ int run(int argc, char** argv) {
   node_verb->callback([&] { status = node(of_node); });
 
   ClearFlags of_clear;
-  CLI::App* clear_verb = app.add_subcommand(
-      "clear", "Drop the variables of a container (NodeOptions::container) on nodes of a cluster");
+  CLI::App* clear_verb =
+      app.add_subcommand("clear", "Drop the variables of a container on nodes of a cluster");
   clear_verb->add_option("CONTAINER", of_clear.container, "The container's name")->required();
   clear_verb->add_option("--on", of_clear.on, "A node that drops it; may be given several times")
       ->required()
@@ -243,12 +237,11 @@ int run(int argc, char** argv) {
       ->allow_extra_args(false);
   clear_verb
       ->add_option("--join", of_clear.join,
-                   "The address of a node of the cluster; may be given several times "
-                   "(default: TROUPE_JOIN, else tcp://127.0.0.1:7117)")
+                   "Nodes to connect to (default: TROUPE_JOIN or tcp://127.0.0.1:7117)")
       ->allow_extra_args(false);
   clear_verb
       ->add_option("--keys", of_clear.keys,
-                   "A folder of keys that the nodes have authorized; without keys, only loopback")
+                   "Folder of keys that the nodes have authorized (none: loopback only)")
       ->type_name("DIR")
       ->envname("TROUPE_KEYS");
   clear_verb->add_option("--patience", of_clear.patience, "Seconds to wait for these nodes")
@@ -263,12 +256,11 @@ int run(int argc, char** argv) {
     app_of->add_option(what, of_operate.what, what_help)->required()->check(something);
     app_of
         ->add_option("--join", of_operate.join,
-                     "The address of a node of the cluster; may be given several times "
-                     "(default: TROUPE_JOIN, else tcp://127.0.0.1:7117)")
+                     "Nodes to connect to (default: TROUPE_JOIN or tcp://127.0.0.1:7117)")
         ->allow_extra_args(false);
     app_of
         ->add_option("--keys", of_operate.keys,
-                     "A folder of keys that the nodes have authorized; without keys, only loopback")
+                     "Folder of keys that the nodes have authorized (none: loopback only)")
         ->type_name("DIR");
     app_of
         ->add_option("--patience", of_operate.patience,
@@ -292,12 +284,11 @@ int run(int argc, char** argv) {
     CLI::App* app_of = app.add_subcommand(name, help);
     app_of
         ->add_option("--join", of_training.join,
-                     "The address of a node of the cluster; may be given several times "
-                     "(default: TROUPE_JOIN, else tcp://127.0.0.1:7117)")
+                     "Nodes to connect to (default: TROUPE_JOIN or tcp://127.0.0.1:7117)")
         ->allow_extra_args(false);
     app_of
         ->add_option("--keys", of_training.keys,
-                     "A folder of keys that the nodes have authorized; without keys, only loopback")
+                     "Folder of keys that the nodes have authorized (none: loopback only)")
         ->type_name("DIR");
     app_of
         ->add_option("--patience", of_training.patience,
@@ -332,7 +323,7 @@ int run(int argc, char** argv) {
         ->capture_default_str();
     app_of
         ->add_option("--token-file", look.token,
-                     "A file with the token that the node requires (Env:TROUPE_HTTP_TOKEN_FILE)")
+                     "File of the token for the node (Env:TROUPE_HTTP_TOKEN_FILE)")
         ->type_name("FILE");
     app_of->add_option("--patience", look.patience, "Seconds to wait for an answer")
         ->capture_default_str()
@@ -351,12 +342,9 @@ int run(int argc, char** argv) {
     return verb;
   };
   repeats(looks("ps", "List the cluster's nodes, plans and runs", ps));
-  CLI::App* top_verb = repeats(
-      looks("top",
-            "Show the same on a full screen, with the busiest actors; q exits. On a pipe: once, or "
-            "every --watch seconds",
-            top),
-      "The node's answer and the actors' work since the last one, an object a line");
+  CLI::App* top_verb =
+      repeats(looks("top", "Show nodes, plans, runs and the busiest actors on a full screen", top),
+              "The node's answer and the work since the last one, an object a line");
   top_verb->add_option("--every", look.every, "The interval of requests, in seconds")
       ->type_name("SECONDS")
       ->capture_default_str()
@@ -383,13 +371,10 @@ int run(int argc, char** argv) {
   trace_verb->add_flag("--json", look.json, "Print a summary of the file as an object on a line");
   repeats(looks("metrics", "Print a node's metrics for Prometheus; --json: as families of samples",
                 metrics));
-  CLI::App* report_verb = looks(
-      "report",
-      "Write a run as one HTML file: plan, timeline, slowest ops, loops, communication, memory",
-      report);
+  CLI::App* report_verb =
+      looks("report", "Write a run as one HTML file: plan, timeline, loops and memory", report);
   report_verb
-      ->add_option("RUN", look.what,
-                   "The run's id, such as a/17: one under way, or one of the last that ended")
+      ->add_option("RUN", look.what, "Id of a run that is active or ended recently, such as a/17")
       ->required();
   report_verb->add_option("-o,--out", look.out, "The file to write (default: standard output)")
       ->type_name("FILE");
@@ -400,7 +385,8 @@ int run(int argc, char** argv) {
   watch_verb->add_option("QUERY", of_watch.query, "Name of a standing query")
       ->required()
       ->type_name(
-          "TEXT:{activity,waits,stalled-edges,silent-nodes,stragglers,queue-growth,alert-once}");
+          "TEXT:{activity,waits,stalled-edges,silent-nodes,missed-heartbeat,membership,stragglers,"
+          "queue-growth,alert-once}");
   watch_verb->add_option("TRACE", of_watch.trace, "A file of 'troupe trace' (default: ask a node)")
       ->type_name("FILE");
   watch_verb->add_option("--window", of_watch.window, "Seconds that a row of the output covers")
@@ -422,9 +408,8 @@ int run(int argc, char** argv) {
       ->type_name("FILE|TEXT")
       ->check(something);
   query_verb
-      ->add_option(
-          "--source", of_query.sources,
-          "A file of CSV or JSON lines with the events of this name; may be given several times")
+      ->add_option("--source", of_query.sources,
+                   "CSV or JSON lines with the events of this name; may be repeated")
       ->type_name("NAME=FILE")
       ->allow_extra_args(false);
   query_verb
@@ -466,7 +451,7 @@ int run(int argc, char** argv) {
   checkpoint_verb->add_option("--to", of_checkpoint.to, "export: the file to write")
       ->type_name("FILE");
   checkpoint_verb
-      ->add_option("--only", of_checkpoint.only, "export: variables, or their scopes (all)")
+      ->add_option("--only", of_checkpoint.only, "export: variables, or whole scopes (all)")
       ->type_name("NAME,...")
       ->delimiter(',')
       ->allow_extra_args(false);
@@ -568,6 +553,6 @@ int main(int argc, char** argv) {
   prctl(PR_SET_NAME, program_invocation_short_name);
   const int status = run(argc, argv);
   if (std::fflush(stdout) == 0 && !std::ferror(stdout)) return status;
-  complain("what it says cannot be written: standard output is full, or closed");
+  complain("the output cannot be written: standard output is full or closed");
   return status == 0 ? 1 : status;
 }

@@ -9,6 +9,7 @@
 //   Expr twice(Operand x) { return bind1("Twice", {x}); }
 #pragma once
 
+#include <troupe/devices/base/representable.hpp>
 #include <troupe/devices/device/device.hpp>
 #include <troupe/devices/device/kernel.hpp>
 #include <troupe/devices/device/primitives.hpp>
@@ -21,7 +22,6 @@
 #include <troupe/ops/families/host_inputs.hpp>
 #include <troupe/ops/families/pooling.hpp>
 #include <troupe/ops/families/reduction.hpp>
-#include <troupe/ops/families/representable.hpp>
 #include <troupe/ops/families/row_norm.hpp>
 #include <troupe/ops/families/scan.hpp>
 #include <troupe/ops/families/update_rows.hpp>

@@ -15,8 +15,10 @@
 #include <troupe/autodiff/check.hpp>
 #include <troupe/autodiff/gradients.hpp>
 #include <troupe/autodiff/loss_scale.hpp>
+#include <troupe/autodiff/micro_batches.hpp>
 #include <troupe/autodiff/object_checkpoint.hpp>
 #include <troupe/autodiff/optimizer.hpp>
+#include <troupe/autodiff/recompute.hpp>
 #include <troupe/autodiff/tape.hpp>
 #include <troupe/autodiff/vjp.hpp>
 #include <troupe/controlflow/function.hpp>

@@ -59,9 +59,9 @@ void compare(CheckReport& report, double exact, double measured, const std::stri
   else if (std::isnan(error)) error = std::numeric_limits<double>::infinity();
   if (error > report.worst) {
     report.worst = error;
-    report.text =
-        fmt::format("{}: the gradient says {:.12g}, the check {:.12g} (relative error {:.3g})",
-                    place, exact, measured, error);
+    report.text = fmt::format(
+        "{}: the gradient is {:.12g}, the difference quotient {:.12g} (relative error {:.3g})",
+        place, exact, measured, error);
   }
 }
 

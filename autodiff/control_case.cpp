@@ -5,6 +5,7 @@
 #include <troupe/autodiff/control_step.hpp>
 #include <troupe/autodiff/forward_backward_split.hpp>
 #include <troupe/autodiff/sweep.hpp>
+#include <troupe/controlflow/invariant_nodes.hpp>
 #include <troupe/controlflow/list_ops.hpp>
 #include <troupe/functions.hpp>
 
@@ -13,7 +14,9 @@ namespace {
 
 class CaseStep : Step {
  public:
-  explicit CaseStep(const ControlStep& s) : Step(s), branches_(subgraphs_of(forward_)) {}
+  explicit CaseStep(const ControlStep& s)
+      : Step(s), branches_(subgraphs_of(forward_)),
+        recomputes_(forward_.attrs.get_or<bool>("recompute", false)) {}
 
   ControlCotangents run() {
     Flags reached;
@@ -71,8 +74,9 @@ class CaseStep : Step {
       results.push_back(
           (c.is_none() ? g.zeros(state_spec(s).dtype, state_spec(s).shape) : c.to_dense()).edge());
     }
-    b.cut = std::make_unique<ForwardBackwardSplit>(b.both, nodes, std::move(results),
-                                                   free_values(*branch));
+    b.cut = std::make_unique<ForwardBackwardSplit>(
+        b.both, nodes, std::move(results),
+        recomputes_ ? recomputed_values(*branch) : free_values(*branch));
   }
 
   // A branch's work is not done again, but for integers that follow from one captured value: of a
@@ -96,6 +100,41 @@ class CaseStep : Step {
       if (has_all && others <= 1) free[at(id)] = Recompute::copied;
     }
     return free;
+  }
+
+  // All values of a branch whose work is done again. Draws and what effects yield are saved: a
+  // backward loop has other iterations, and a backward program other steps. A draw that is compared
+  // alone is saved as a bool.
+  static std::vector<Recompute> recomputed_values(const SubGraph& branch) {
+    const Graph& g = branch.graph;
+    std::vector<Recompute> free(at(g.size()), Recompute::no);
+    for (Edge e : branch.inputs) free[at(e.node)] = Recompute::given;
+    for (std::int32_t id = 0; id < g.size(); ++id) {
+      const Node& node = g.node(id);
+      const bool is_of_draw = node.op->pointwise && node.outputs[0].dtype == DType::boolean &&
+                              std::any_of(node.inputs.begin(), node.inputs.end(),
+                                          [&](Edge e) { return g.node(e.node).op->random; });
+      const bool is_pure =
+          node.op->evaluate ? !has_effect(node) && effects_of(node).empty() : node.op->is_pure();
+      const bool is_same = is_pure && !has_draws(node) && node.controls.empty();
+      if (free[at(id)] == Recompute::no && is_same && !is_of_draw && node.op->name != "Input")
+        free[at(id)] = Recompute::copied;
+    }
+    return free;
+  }
+
+  // The captured values, once all of them are there: the work is not done again before the
+  // cotangents arrive, and its nodes are not merged with those of the forward branch.
+  static Exprs together(const Exprs& captures, const Site& site) {
+    Exprs waiting, out = captures;
+    for (const Expr& e : captures)
+      if (!e.spec().is_list()) waiting.push_back(e);
+    if (waiting.empty()) return out;
+    const Exprs come = waiting[0].reader().bind(find_op("WaitForAll"), waiting, {}, site);
+    std::size_t next = 0;
+    for (Expr& e : out)
+      if (!e.spec().is_list()) e = come[next++];
+    return out;
   }
 
   // The cotangent of output o, made dense once for all branches.
@@ -208,6 +247,7 @@ class CaseStep : Step {
     }
     Exprs captures;
     for (const Expr& e : outside.values()) captures.push_back(at_home(e));
+    if (recomputes_) captures = together(captures, forward_.site);
     Exprs out = bind_case(here_, at_home(input(0)), std::move(graphs), captures, label(), {},
                           forward_.site);
     ControlCotangents answer = nothing();
@@ -218,6 +258,7 @@ class CaseStep : Step {
   }
 
   std::span<const std::shared_ptr<const SubGraph>> branches_;
+  const bool recomputes_;
   std::vector<int> wanted_;  // inputs whose cotangent some branch yields
   Flags flags_;              // states, the same
   std::vector<std::int32_t> states_;

@@ -129,8 +129,8 @@ class WhileStep : Step {
     return true;
   }
 
-  // Which forward nodes' values the backward body has anyway, or computes again: no more work than
-  // reading a saved value, unless it is the same in every iteration.
+  // Finds the forward nodes whose values the backward body has anyway, or computes again with no
+  // more work than reading a saved value, unless the value is the same in every iteration.
   std::vector<Recompute> free_values() const {
     std::vector<Recompute> free(at(nodes_), Recompute::no);
     Flags changes(at(nodes_), 0);  // from iteration to iteration

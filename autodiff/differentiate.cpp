@@ -20,12 +20,12 @@ bool absorbs(const Shape& x, const Shape& other) {
 }
 
 // True if input i of a pointwise op may be smaller than the output.
-bool may_be_broadcast(const std::vector<Expr>& inputs, std::size_t i) {
-  if (inputs.size() == 1) return false;
-  Shape x = inputs[i].shape();
-  for (std::size_t k = 0; k < inputs.size(); ++k) {
-    bool is_same = k == i || (inputs[k].edge() == inputs[i].edge() && inputs[i].edge().node >= 0);
-    if (!is_same && !absorbs(x, inputs[k].shape())) return true;
+bool may_be_broadcast(const Gradient& g, int i) {
+  if (g.inputs() == 1) return false;
+  Shape x = g.x(i).shape();
+  for (int k = 0; k < g.inputs(); ++k) {
+    bool is_same = k == i || (g.x(k).edge() == g.x(i).edge() && g.x(i).edge().node >= 0);
+    if (!is_same && !absorbs(x, g.x(k).shape())) return true;
   }
   return false;
 }
@@ -55,8 +55,6 @@ Cotangent conjugated(const Cotangent& c) {
 
 std::vector<Cotangent> differentiate(const OpDef& op, const Attrs& attrs, Differentiated firing) {
   if (!op.gradient) throw Error(Code::unimplemented, fmt::format("{} has no gradient", op.name));
-  std::vector<Expr> inputs = firing.inputs;
-  std::vector<bool> needed = firing.needed;
   // a user's function is given dL/dy itself
   const bool conjugates = op.name != "WithGradient" && is_holomorphic(firing);
   if (conjugates)
@@ -65,19 +63,25 @@ std::vector<Cotangent> differentiate(const OpDef& op, const Attrs& attrs, Differ
              attrs, std::move(firing.needed));
   op.gradient(g);
   std::vector<Cotangent> result = std::move(g.result());
-  for (std::size_t i = 0; i < result.size(); ++i) {
-    if (!needed[i]) result[i] = Cotangent();
-    if (result[i].is_none()) continue;
-    if (conjugates) result[i] = conjugated(result[i]);
+  for (int i = 0; i < g.inputs(); ++i) {
+    Cotangent& dx = result[static_cast<std::size_t>(i)];
+    const Expr& x = g.x(i);
+    if (!g.needs(i)) dx = Cotangent();
+    if (dx.is_none()) continue;
+    if (conjugates) dx = conjugated(dx);
     // whose elements have dtypes of their own
-    if (inputs[i].spec().depth == ValueSpec::kAnyDepth) continue;
-    DType given = (result[i].is_sparse() ? result[i].values : result[i].dense).dtype(),
-          wanted = inputs[i].dtype();
+    if (x.spec().depth == ValueSpec::kAnyDepth) continue;
+    const DType given = (dx.is_sparse() ? dx.values : dx.dense).dtype(), wanted = x.dtype();
     if (given != wanted)
       throw Error(Code::internal, fmt::format("its gradient with respect to input {} is {}, not {}",
                                               i, name_of(given), name_of(wanted)));
-    if (op.pointwise && !result[i].is_sparse() && may_be_broadcast(inputs, i))
-      result[i] = sum_to(result[i].dense, inputs[i]);
+    if (op.pointwise && !dx.is_sparse() && may_be_broadcast(g, i)) dx = sum_to(dx.dense, x);
+    if (dx.is_sparse() || dx.dense.spec().is_list()) continue;
+    const Shape &made = dx.dense.spec().shape, &of = x.spec().shape;
+    if (!made.is_compatible(of))
+      throw Error(Code::internal, fmt::format("its gradient with respect to input {} is {}, and "
+                                              "the input is {}",
+                                              i, dx.dense.spec().text(), x.spec().text()));
   }
   return result;
 }

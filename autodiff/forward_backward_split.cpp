@@ -62,6 +62,30 @@ void ForwardBackwardSplit::use(Edge e, bool is_shape) {
   else uses_[it->second].second = uses_[it->second].second && is_shape;
 }
 
+// Forward nodes that are copied may have operands that are saved.
+void ForwardBackwardSplit::use_operands_of_copies() {
+  Flags is_copied(troupe::at(forward_), 0);
+  const auto reach = [&](Edge e) {
+    if (is_forward(e.node) && free_[troupe::at(e.node)] == Recompute::copied)
+      is_copied[troupe::at(e.node)] = 1;
+  };
+  for (std::int32_t id = forward_; id < graph().size(); ++id) {
+    const Node& node = graph().node(id);
+    if (!needed_[troupe::at(id)] || hoisted_[troupe::at(id)]) continue;
+    for (std::size_t i = 0; i < node.inputs.size(); ++i)
+      if (!node.op->takes_only_shape(i)) reach(node.inputs[i]);
+  }
+  for (Edge e : results_) reach(e);
+  for (std::int32_t id = forward_ - 1; id >= 0; --id) {
+    if (!is_copied[troupe::at(id)]) continue;
+    const Node& node = graph().node(id);
+    for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+      use(node.inputs[i], node.op->takes_only_shape(i));
+      reach(node.inputs[i]);
+    }
+  }
+}
+
 void ForwardBackwardSplit::find_saved() {
   for (std::int32_t id = forward_; id < graph().size(); ++id) {
     const Node& node = graph().node(id);
@@ -70,6 +94,7 @@ void ForwardBackwardSplit::find_saved() {
       use(node.inputs[i], node.op->takes_only_shape(i));
   }
   for (Edge e : results_) use(e, false);
+  use_operands_of_copies();
   for (auto& [e, is_shape] : uses_) {
     ValueSpec spec = graph().spec(e);
     if (is_shape && spec.shape.is_known()) continue;

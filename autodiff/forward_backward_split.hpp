@@ -55,6 +55,7 @@ class ForwardBackwardSplit {
   void find_hoisted();
   bool can_be_hoisted(const Node& node) const;
   void find_saved();
+  void use_operands_of_copies();
   void use(Edge e, bool is_shape);
 
   std::shared_ptr<SubGraph> both_;

@@ -228,7 +228,7 @@ namespace detail {
 
 std::vector<Cotangent> cotangents(const std::vector<Expr>& ys, const Independents& xs,
                                   const std::vector<Expr>& dys, const GradientOptions& options,
-                                  std::source_location at) {
+                                  Site at) {
   refuse_empty(ys, xs, at);
   Graph& inner = innermost_of(ys);
   check(inner, ys, xs, dys, at);
@@ -241,7 +241,7 @@ std::vector<Cotangent> cotangents(const std::vector<Expr>& ys, const Independent
   const std::vector<Independent> all(xs.begin(), xs.end());
   Graphs graphs;
   for (const Level& level : levels) graphs.push_back({level.graph, level.graph->size()});
-  const bool is_told = options.unconnected != Unconnected::zeros;
+  const bool is_told = options.unconnected != Unconnected::zeros && !options.ends_are_zeros;
   if (is_told) {
     refuse_ends_at_ops(graphs, ys, all, at);
     hold_arguments(graphs, ys, all, request.flows, at);
@@ -286,7 +286,7 @@ std::vector<Cotangent> cotangents(const std::vector<Expr>& ys, const Independent
 }
 
 std::vector<Cotangent> cotangents(const Expr& y, const Independents& xs,
-                                  const GradientOptions& options, std::source_location at) {
+                                  const GradientOptions& options, Site at) {
   return cotangents(std::vector<Expr>{y}, xs, {}, options, at);
 }
 

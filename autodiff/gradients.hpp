@@ -61,26 +61,33 @@ class Independents {
 
 }  // namespace detail
 
-/// The result for an x that no gradient reaches.
+/// The result for an x that no gradient reaches. Three cases:
+///
+///   case                                                     refused  zeros  none   absent
+///   no y depends on x                                        zeros    zeros  empty  empty
+///   the only paths end at integers or bools                  error    zeros  error  empty
+///   a path ends at an op that yields floats, but has no
+///   gradient (a user's actor, a draw, an assignment), or at
+///   a loop variable or a parameter that depends on an x
+///   outside of the loop or function                          error    zeros  error  error
+///   a path ends at a write of a state and goes on at a read
+///   that follows in the same graph: a variable that is
+///   assigned and read, an element of a queue                 error    zeros  error  error
+///
+/// An optimizer's step, and the writes of a variable among the xs, are no such writes.
 enum class Unconnected : std::uint8_t {
-  /// Zeros for an x on which no y depends: its gradient is zero. A path that ends without a
-  /// gradient is refused: at an integer, unless x also reaches y by another path; at an op that
-  /// yields floats but has no gradient (a user's actor, a draw, an assignment); at a loop variable
-  /// or a function's parameter that depends on an x outside the loop or the function.
   refused,
-  /// Zeros wherever a path ends.
   zeros,
-  /// As `refused`, with an empty expression for an x on which no y depends.
   none,
-  /// An empty expression for an x that no gradient reaches, also where a path ends at an integer. A
-  /// path that ends at an op without a gradient is refused. Tapes use it.
-  absent,
+  absent,  // tapes use it
 };
 
 struct GradientOptions {
   Unconnected unconnected = Unconnected::refused;
   /// The xs are independent of each other, as if each were fed: no path goes through an x.
   bool xs_are_independent = false;
+  /// Paths that end count as zeros, and none is an error, whatever `unconnected` is.
+  bool ends_are_zeros = false;
   /// Nodes for which it is false count as constants; null: there are none. For tapes, which do not
   /// record everything.
   const std::function<bool(const detail::Node&)>* follows = nullptr;
@@ -103,11 +110,11 @@ namespace detail {
 /// Returns gradients in which rows that a gather used stay sparse.
 std::vector<Cotangent> cotangents(const Expr& y, const Independents& xs,
                                   const GradientOptions& options = {},
-                                  std::source_location at = std::source_location::current());
+                                  Site at = std::source_location::current());
 std::vector<Cotangent> cotangents(const std::vector<Expr>& ys, const Independents& xs,
                                   const std::vector<Expr>& dys = {},
                                   const GradientOptions& options = {},
-                                  std::source_location at = std::source_location::current());
+                                  Site at = std::source_location::current());
 
 }  // namespace detail
 

@@ -112,6 +112,27 @@ void SavedGraph::add(Tensor& value, const std::string& path) {
                      }});
 }
 
+void SavedGraph::add(Expr& value, const std::string& path) {
+  if (!enter(&value, typeid(Expr), path) || value.is_empty()) return;
+  if (value.spec().is_list())
+    throw Error(
+        Code::unimplemented,
+        fmt::format("object '{}' is a list, whose elements a checkpoint does not save; stack "
+                    "them, or save a vector of them",
+                    path));
+  auto* scope = dynamic_cast<Eager*>(&value.reader());
+  if (!scope)
+    throw Error(Code::invalid_argument,
+                fmt::format("object '{}' is an expression of a graph, which has no value to save; "
+                            "save variables, or values of an eager scope",
+                            path));
+  objects.push_back({path, nullptr, [&value, scope] { return scope->on_host(value); },
+                     [&value, scope, path](const Tensor& t, bool is_only_checked) {
+                       require_fit(path, t, value.dtype(), value.shape());
+                       if (!is_only_checked) value = scope->hold(Value(t));
+                     }});
+}
+
 void SavedGraph::add(std::string& value, const std::string& path) {
   if (!enter(&value, typeid(std::string), path)) return;
   objects.push_back({path, nullptr,
@@ -142,7 +163,18 @@ void SavedGraph::add_number(void* value, DType dtype, const std::string& path) {
                      }});
 }
 
+std::string key_text(float key) { return fmt::format("{}", key); }
+std::string key_text(double key) { return fmt::format("{}", key); }
+std::string key_text(long double key) { return fmt::format("{}", key); }
+
 }  // namespace detail
+
+void ObjectEdges::name_former(const std::string& edge, const std::string& former) {
+  const std::string path = path_.empty() ? edge : path_ + "/" + edge;
+  const auto [first, is_new] = formers_.emplace(former, path);
+  if (is_new) graph_.former.emplace(path, former);
+  else graph_.former.erase(first->second);
+}
 
 std::string ObjectEdges::next(const std::string& edge) {
   const std::string where = path_.empty() ? "the root" : "'" + path_ + "'";
@@ -174,9 +206,14 @@ SavedGraph ObjectCheckpoint::look() const {
 }
 
 void ObjectCheckpoint::save(const std::string& path) const {
+  const TensorFile file = values();
+  save_safetensors(path, file.tensors, file.metadata);
+}
+
+TensorFile ObjectCheckpoint::values() const {
   const SavedGraph graph = look();
-  NamedTensors tensors;
-  std::map<std::string, std::string> metadata;
+  TensorFile file;
+  NamedTensors& tensors = file.tensors;
   for (const SavedObject& o : graph.objects)
     tensors.emplace_back(o.path, o.variable ? value_of(scope_, *o.variable) : o.get());
   for (const SavedOptimizer& s : graph.optimizers)
@@ -185,14 +222,17 @@ void ObjectCheckpoint::save(const std::string& path) const {
       for (const auto& [name, slot] : slots_of(scope_, *s.optimizer, *o.variable))
         tensors.emplace_back(s.path + kSlots + o.path + "/" + name, value_of(scope_, slot));
     }
-  for (const auto& [other, first] : graph.same) metadata.emplace(kSame + other, first);
-  save_safetensors(path, tensors, metadata);
+  for (const auto& [other, first] : graph.same) file.metadata.emplace(kSame + other, first);
+  return file;
 }
 
 // ---- restoring
 
 Restoration ObjectCheckpoint::restore(const std::string& path) const {
-  const TensorFile file = load_safetensors(path);
+  return restore(load_safetensors(path));
+}
+
+Restoration ObjectCheckpoint::restore(const TensorFile& file) const {
   Restoration r;
   r.look_ = [checkpoint = *this] { return checkpoint.look(); };
   r.scope_ = &scope_;
@@ -203,13 +243,26 @@ Restoration ObjectCheckpoint::restore(const std::string& path) const {
   return r;
 }
 
+// True if the path leads to something in the file.
+bool Restoration::holds(const std::string& path) const {
+  const std::string below = path + "/";
+  const auto leads = [&](const auto& entries) {
+    const auto it = entries.lower_bound(below);
+    return entries.contains(path) || (it != entries.end() && it->first.starts_with(below));
+  };
+  return leads(values_) || leads(same_);
+}
+
 // Follows the edges of a path in the file, where several may lead to one object.
-std::string Restoration::in_file(const std::string& path) const {
+std::string Restoration::in_file(const SavedGraph& graph, const std::string& path) const {
   std::string at;
   std::size_t begin = 0;
   while (begin <= path.size()) {
     const std::size_t end = std::min(path.find('/', begin), path.size());
-    at += (at.empty() ? "" : "/") + path.substr(begin, end - begin);
+    const std::string before = at.empty() ? "" : at + "/";
+    at = before + path.substr(begin, end - begin);
+    const auto former = graph.former.find(path.substr(0, end));
+    if (former != graph.former.end() && !holds(at)) at = before + former->second;
     if (const auto it = same_.find(at); it != same_.end()) at = it->second;
     begin = end + 1;
   }
@@ -220,7 +273,11 @@ void Restoration::take_slots(const SavedGraph& graph, bool is_only_checked) {
   for (const SavedOptimizer& s : graph.optimizers)
     for (const SavedObject& o : graph.objects) {
       if (!o.variable) continue;
-      const std::string prefix = in_file(s.path) + kSlots + in_file(o.path) + "/";
+      const std::string prefix = in_file(graph, s.path) + kSlots + in_file(graph, o.path) + "/";
+      if (is_only_checked)
+        for (const auto& [name, slot] : slots_of(*scope_, *s.optimizer, *o.variable))
+          if (!values_.contains(prefix + name))
+            missing_.push_back(s.path + kSlots + o.path + "/" + name);
       auto entry = values_.lower_bound(prefix);
       if (entry == values_.end() || !entry->first.starts_with(prefix)) continue;
       if (slots_of(*scope_, *s.optimizer, *o.variable).empty()) {
@@ -251,7 +308,7 @@ void Restoration::update() {
   missing_.clear();
   for (const bool is_only_checked : {true, false}) {
     for (const SavedObject& o : graph.objects) {
-      const std::string name = in_file(o.path);
+      const std::string name = in_file(graph, o.path);
       const auto value = values_.find(name);
       if (value == values_.end()) {
         if (is_only_checked) missing_.push_back(o.path);

@@ -120,7 +120,8 @@ struct AdamOptions {
 };
 
 /// Kingma and Ba (ICLR 2015), algorithm 1. Each variable counts its own steps, so that variables
-/// may join later and several optimizers never share a count. Bias corrections are computed in f64.
+/// may join later; two Adams of one variable share its count, as they share its moments. Bias
+/// corrections are computed in f64.
 class Adam final : public Optimizer {
  public:
   explicit Adam(AdamOptions options = {}) : Optimizer("adam"), options_(std::move(options)) {}

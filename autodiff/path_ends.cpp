@@ -1,6 +1,7 @@
 #include <troupe/autodiff/path_ends.hpp>
 
 #include <algorithm>
+#include <utility>
 
 #include <troupe/controlflow/build.hpp>
 #include <troupe/ops/graph/function_def.hpp>
@@ -78,6 +79,20 @@ Trace passed_on(const Trace& in, const Graph& graph, std::int32_t id, const Valu
   return out;
 }
 
+// True for a node after which no earlier value of its state is seen.
+bool replaces(const Node& node) { return node.op->name == "AssignVariable"; }
+
+// True for an update that an optimizer has made.
+bool is_of_step(const Graph& graph, std::int32_t id) {
+  for (const std::int32_t step : graph.steps()) {
+    const std::vector<Edge>& updates = graph.node(step).inputs;
+    if (step == id ||
+        std::any_of(updates.begin(), updates.end(), [id](Edge e) { return e.node == id; }))
+      return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 bool Trace::add(const Trace& other) {
@@ -104,12 +119,47 @@ PathEnds::Outputs PathEnds::of(const Graph& graph, std::int32_t size,
     Traces inputs;
     for (std::size_t i = 0; i < node.inputs.size(); ++i)
       inputs.push_back(node.op->takes_only_shape(i) ? Trace() : out.at(node.inputs[i]));
-    if (is_none_of(inputs) && !reads_states(node)) continue;
+    const PathEnd earlier = earlier_write(node, out.written_);
+    if (is_none_of(inputs) && !reads_states(node) && !earlier) {
+      if (replaces(node)) out.written_.erase(node.state);
+      continue;
+    }
+    const Writes outer = std::exchange(inside_, {});
     const Traces made = through(graph, id, inputs);
-    for (std::size_t o = 0; o < made.size(); ++o)
-      out.change(Edge{id, static_cast<std::int32_t>(o)}).add(made[o]);
+    for (std::size_t o = 0; o < made.size(); ++o) {
+      Trace& trace = out.change(Edge{id, static_cast<std::int32_t>(o)});
+      trace.add(made[o]);
+      if (earlier && carries_gradient(node.outputs[o].dtype)) add_end(trace.at_op, earlier);
+    }
+    note_writes(graph, id, inputs, out.written_);
+    for (const auto& [state, write] : inside_) out.written_.insert_or_assign(state, write);
+    inside_ = outer;
   }
   return out;
+}
+
+// Returns a write of a state that the node, or something inside of it, takes a value of.
+PathEnd PathEnds::earlier_write(const Node& node, const Writes& written) const {
+  if (written.empty()) return {};
+  if (!node.op->evaluate && (node.op->effect == Effect::enqueue || replaces(node))) return {};
+  for (const auto& [state, effect] : effects_of(node))
+    if (const auto it = written.find(state); it != written.end()) return it->second;
+  return {};
+}
+
+// A variable among the xs is differentiated at its reads. An optimizer's step is no part of a loss.
+// An actor's results end paths by themselves, and its memory is its own.
+void PathEnds::note_writes(const Graph& graph, std::int32_t id, const Traces& inputs,
+                           Writes& written) const {
+  const Node& node = graph.node(id);
+  const bool writes = node.op->effect == Effect::write || node.op->effect == Effect::enqueue;
+  if (node.state < 0 || !writes || states_[at(node.state)] || node.op->name == "Actor" ||
+      is_of_step(graph, id))
+    return;
+  const bool depends = std::any_of(inputs.begin(), inputs.end(),
+                                   [](const Trace& t) { return t.goes_on || t.at_op; });
+  if (depends) written.insert_or_assign(node.state, PathEnd{&graph, id});
+  else if (replaces(node)) written.erase(node.state);
 }
 
 bool PathEnds::reads_states(const Node& node) const {
@@ -122,13 +172,20 @@ bool PathEnds::reads_states(const Node& node) const {
 
 Traces PathEnds::inside(const SubGraph& sub, const Traces& arguments) {
   const std::string key = key_of_traces(&sub, arguments);
-  if (const Traces* known = find_known(key)) return *known;
+  const auto add_writes = [this](const Writes& writes) {
+    for (const auto& [state, write] : writes) inside_.insert_or_assign(state, write);
+  };
+  if (const Traces* known = find_known(key)) {
+    add_writes(writes_[key]);
+    return *known;
+  }
   std::map<Edge, Trace> given;
   for (std::size_t i = 0; i < sub.inputs.size() && i < arguments.size(); ++i)
     if (!arguments[i].is_none()) given[sub.inputs[i]].add(arguments[i]);
   const Outputs all = of(sub.graph, sub.graph.size(), given);
   Traces out;
   for (Edge e : sub.outputs) out.push_back(all.at(e));
+  add_writes(writes_[key] = all.written_);
   keep(key, out);
   return out;
 }

@@ -10,6 +10,8 @@
 //                                 gradient: `x * cast(cast(x, i32), f32)` is no mistake
 //   at an op that has no gradient but yields floats: a user's actor, a draw, an assignment.
 //                                 Then the sum over paths lacks a term that is not zero
+//   at a write of a state         an assignment, an enqueue; a read that follows has the value, and
+//                                 no gradient
 //   at stop_gradient, a bool, a step (floor, sign), a loop without back_prop: as requested, or
 //                                 exactly zero
 //
@@ -54,6 +56,8 @@ struct Trace {
   bool add(const Trace& other);
 };
 using Traces = std::vector<Trace>;
+/// By state: the last write of a value that depends on xs.
+using Writes = std::map<std::int32_t, PathEnd>;
 
 class PathEnds {
  public:
@@ -75,6 +79,7 @@ class PathEnds {
     }
     std::vector<std::int32_t> first_;
     Traces traces_;
+    Writes written_;
   };
   Outputs of(const Graph& graph, std::int32_t size, const std::map<Edge, Trace>& given);
 
@@ -89,11 +94,16 @@ class PathEnds {
   void keep(const std::string& key, const Traces& traces);
   Traces through_call(const Node& node, const Traces& inputs);
   bool reads_states(const Node& node) const;
+  PathEnd earlier_write(const Node& node, const Writes& written) const;
+  void note_writes(const Graph& graph, std::int32_t id, const Traces& inputs,
+                   Writes& written) const;
 
   const Flags states_;
   std::map<std::string, Traces> known_;
   std::map<std::string, Traces> drafts_;     // as known_, while a function is under way
   std::map<std::string, Traces> under_way_;  // found so far in recursive functions
+  std::map<std::string, Writes> writes_;     // in sub-graphs
+  Writes inside_;                            // in the sub-graphs of the traced node
 };
 
 }  // namespace troupe

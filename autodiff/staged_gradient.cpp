@@ -3,9 +3,13 @@
 #include <algorithm>
 #include <set>
 
+#include <fmt/format.h>
+
 #include <troupe/autodiff/activity.hpp>
 #include <troupe/autodiff/unconnected.hpp>
 #include <troupe/ops/graph/node_index.hpp>
+#include <troupe/ops/graph/subgraph.hpp>
+#include <troupe/ops/graph/tracing.hpp>
 
 namespace troupe {
 namespace {
@@ -18,6 +22,13 @@ bool may_have_gradient(const ValueSpec& spec) {
 
 std::shared_ptr<StagedGradient> StagedGradient::of(
     const std::shared_ptr<StagedFunction>& function) {
+  const auto known = [&] {
+    const std::lock_guard lock(function->in->mutex);
+    return std::static_pointer_cast<StagedGradient>(function->extension);
+  };
+  if (std::shared_ptr<StagedGradient> made = known()) return made;
+  // a user's gradient may call traced functions
+  const std::lock_guard one(Tracing::mutex());
   const std::lock_guard lock(function->in->mutex);
   if (!function->extension)
     function->extension = std::shared_ptr<StagedGradient>(new StagedGradient(function));
@@ -27,8 +38,8 @@ std::shared_ptr<StagedGradient> StagedGradient::of(
 StagedGradient::StagedGradient(const std::shared_ptr<StagedFunction>& function)
     : in_(function->in), name_(function->name), inputs_(function->inputs),
       outputs_(function->outputs), reads_(function->reads),
-      forward_nodes_(function->in->graph.size()), refusals_(outputs_.size()),
-      cotangents_(outputs_.size()) {
+      forward_nodes_(function->in->graph.size()), failures_(outputs_.size()),
+      refusals_(outputs_.size()), cotangents_(outputs_.size()) {
   Graph& graph = in_->graph;
   const Graph::Reopened open(graph);
   std::vector<Independent> xs;
@@ -42,24 +53,23 @@ StagedGradient::StagedGradient(const std::shared_ptr<StagedFunction>& function)
     xs.emplace_back(Variable(&graph, reads_[i].state));
     place.push_back(inputs_.size() + i);
   }
+  // Binds of a user's gradient on eager scopes go into the graph, too.
+  Tracing::Callbacks callbacks;
+  callbacks.capture = [&graph](const Expr& outside, const Site& site) {
+    return graph.bind(find_op("Constant"), {}, Attrs{{"value", outside.value()}}, site)[0];
+  };
+  callbacks.declared = [this](const StateSpec& spec, const Site& site) {
+    throw Error(
+        Code::failed_precondition,
+        fmt::format("the gradient of {}: its code creates '{}' at {}; create states outside "
+                    "of it",
+                    name_, spec.name, site.text()));
+  };
+  const Tracing tracing(graph, nullptr, "the gradient of " + name_, std::move(callbacks));
   find_refusals(xs);
-  std::vector<Expr> ys, dys;
-  for (std::size_t i = 0; i < outputs_.size(); ++i) {
-    const ValueSpec& spec = graph.spec(outputs_[i]);
-    if (!may_have_gradient(spec) || !refusals_[i].empty()) continue;
-    const Expr dy = graph.argument(spec, graph.node(outputs_[i].node).site);
-    cotangents_[i] = dy.edge();
-    ys.push_back(graph.expr(outputs_[i]));
-    dys.push_back(dy);
-  }
   results_.resize(inputs_.size() + reads_.size());
-  if (!ys.empty() && !xs.empty()) {
-    const std::vector<Cotangent> found =
-        cotangents(ys, Independents(xs), dys,
-                   {.unconnected = Unconnected::absent, .xs_are_independent = true});
-    for (std::size_t k = 0; k < place.size(); ++k) results_[place[k]] = found[k];
-  }
-  std::vector<Edge> all;
+  if (!xs.empty()) append(xs, place);
+  std::vector<Edge> all = effects();
   for (const Cotangent& c : results_)
     for (Edge e : edges_of(c)) all.push_back(e);
   for (Edge e : used_by(all))
@@ -70,10 +80,69 @@ StagedGradient::StagedGradient(const std::shared_ptr<StagedFunction>& function)
   forward_->outputs.insert(forward_->outputs.end(), saved_.begin(), saved_.end());
   forward_->reads = reads_;
   forward_->keep = function->keep;
+  forward_->first = function->first;
+  forward_->end = function->end;
+}
+
+void StagedGradient::append(const std::vector<Independent>& xs,
+                            const std::vector<std::size_t>& place) {
+  Graph& graph = in_->graph;
+  const auto cotangents_of = [&](const std::vector<Expr>& ys, const std::vector<Expr>& dys) {
+    first_ = graph.size();
+    std::vector<Cotangent> found = cotangents(
+        ys, Independents(xs), dys,
+        {.unconnected = Unconnected::absent, .xs_are_independent = true, .ends_are_zeros = true},
+        graph.node(ys[0].edge().node).site);
+    end_ = graph.size();
+    return found;
+  };
+  std::vector<Expr> ys, dys;
+  std::vector<std::size_t> outputs;
+  for (std::size_t i = 0; i < outputs_.size(); ++i) {
+    const ValueSpec& spec = graph.spec(outputs_[i]);
+    if (!may_have_gradient(spec)) continue;
+    const Expr dy = graph.argument(spec, graph.node(outputs_[i].node).site);
+    cotangents_[i] = dy.edge();
+    outputs.push_back(i);
+    ys.push_back(graph.expr(outputs_[i]));
+    dys.push_back(dy);
+  }
+  if (ys.empty()) return;
+  std::vector<Cotangent> found;
+  try {
+    found = cotangents_of(ys, dys);
+  } catch (const Error&) {
+    // The call itself is sound: only a request for the gradient of such an output is refused.
+    std::vector<Expr> sound, of_sound;
+    for (std::size_t k = 0; k < ys.size(); ++k) {
+      try {
+        cotangents_of({ys[k]}, {dys[k]});
+        sound.push_back(ys[k]);
+        of_sound.push_back(dys[k]);
+      } catch (const Error& e) {
+        const std::size_t i = outputs[k];
+        failures_[i] = Status(e);
+        if (refusals_[i].ok()) refusals_[i] = failures_[i];
+        cotangents_[outputs[k]] = {};
+      }
+    }
+    first_ = end_ = graph.size();
+    if (sound.empty()) return;
+    found = cotangents_of(sound, of_sound);
+  }
+  for (std::size_t k = 0; k < place.size(); ++k) results_[place[k]] = found[k];
+}
+
+std::vector<Edge> StagedGradient::effects() const {
+  std::vector<Edge> out;
+  for (std::int32_t id = first_; id < end_; ++id)
+    if (has_effect(in_->graph.node(id))) out.push_back({id, 0});
+  return out;
 }
 
 // A function may return the result of an assignment or of an actor beside a loss. Only a request
-// for the gradient of such a result is refused.
+// for the gradient of such a result is refused, and where such paths count as zeros the others'
+// gradient is its gradient.
 void StagedGradient::find_refusals(const std::vector<Independent>& xs) {
   Graph& graph = in_->graph;
   const Graphs all{{&graph, forward_nodes_}};
@@ -89,7 +158,7 @@ void StagedGradient::find_refusals(const std::vector<Independent>& xs) {
     if (!may_have_gradient(graph.spec(outputs_[i]))) continue;
     try {
       refuse_ends_at_ops(all, {graph.expr(outputs_[i])}, xs, Site());
-    } catch (const Error& e) { refusals_[i] = e.what(); }
+    } catch (const Error& e) { refusals_[i] = Status(Code::unimplemented, e.what()); }
   }
 }
 
@@ -151,6 +220,11 @@ std::unique_ptr<StagedGradient::Backward> StagedGradient::make_backward(
     edges.insert(edges.end(), own.begin(), own.end());
     (i < inputs_.size() ? made->inputs : made->variables).push_back(result);
   }
+  const std::vector<Edge> own_effects = effects();
+  if (!own_effects.empty()) f.keep = Keep::effects;
+  f.first = first_;
+  f.end = end_;
+  edges.insert(edges.end(), own_effects.begin(), own_effects.end());
   for (Edge e : used_by(edges)) {
     const auto input = std::find(inputs_.begin(), inputs_.end(), e);
     if (input != inputs_.end()) {

@@ -43,14 +43,21 @@ class StagedGradient final : public StagedExtension {
   };
   /// For those inputs and variables; `needed` has one flag for each, variables last.
   const Backward& backward(const std::vector<bool>& needed);
-  /// Why output i has no gradient though it is floating; empty: it has one.
-  const std::string& refusal(std::size_t i) const { return refusals_[i]; }
+  /// Why output i has no gradient though it is floating; ok: it has one. `ends_are_zeros`: paths
+  /// that end are no reason.
+  const Status& refusal(std::size_t i, bool ends_are_zeros) const {
+    return ends_are_zeros ? failures_[i] : refusals_[i];
+  }
 
  private:
   explicit StagedGradient(const std::shared_ptr<StagedFunction>& function);
   void find_refusals(const std::vector<Independent>& xs);
   std::unique_ptr<Backward> make_backward(const std::vector<bool>& needed) const;
+  /// Appends the gradient of those outputs that have one.
+  void append(const std::vector<Independent>& xs, const std::vector<std::size_t>& place);
   std::vector<Edge> edges_of(const Cotangent& c) const;
+  /// The outputs of the gradient's own effects.
+  std::vector<Edge> effects() const;
   /// The values made before the gradient that these edges are computed from.
   std::vector<Edge> used_by(std::vector<Edge> edges) const;
 
@@ -58,8 +65,10 @@ class StagedGradient final : public StagedExtension {
   const std::string name_;
   const std::vector<Edge> inputs_, outputs_;
   const std::vector<StagedFunction::Read> reads_;
-  std::int32_t forward_nodes_;  // nodes before those of the gradient
-  std::vector<std::string> refusals_;
+  std::int32_t forward_nodes_;        // nodes before those of the gradient
+  std::int32_t first_ = 0, end_ = 0;  // the nodes of the gradient whose effects happen
+  // one an output; a failed one is refused, too
+  std::vector<Status> failures_, refusals_;
   std::vector<Edge> cotangents_;    // one an output; none: it carries no gradient
   std::vector<Cotangent> results_;  // inputs, then variables
   std::vector<Edge> saved_;

@@ -20,17 +20,23 @@ void Arrivals::add(std::int32_t output, Cotangent c) {
 }
 
 Cotangent Arrivals::take(std::int32_t output) {
-  if (!any(output)) return {};
+  std::int32_t& first = first_[static_cast<std::size_t>(output)];
+  if (first < 0) return {};
+  const auto pop = [&] {
+    Slot& s = pool_[static_cast<std::size_t>(first)];
+    Cotangent c = std::move(s.cotangent);
+    s.cotangent = {};
+    const std::int32_t next = std::exchange(s.next, free_);
+    free_ = std::exchange(first, next);
+    return c;
+  };
+  Cotangent last = pop();
+  if (first < 0) return last;
   std::vector<Cotangent> terms;
-  for (std::int32_t slot = std::exchange(first_[static_cast<std::size_t>(output)], -1);
-       slot >= 0;) {
-    Slot& s = pool_[static_cast<std::size_t>(slot)];
-    terms.push_back(std::move(s.cotangent));
-    std::int32_t next = std::exchange(s.next, free_);
-    free_ = std::exchange(slot, next);
-  }
+  terms.push_back(std::move(last));
+  while (first >= 0) terms.push_back(pop());
   std::reverse(terms.begin(), terms.end());
-  return terms.size() == 1 ? std::move(terms[0]) : sum_of(terms);
+  return sum_of(terms);
 }
 
 Sweep::Sweep(Graph& graph, std::int32_t size, const std::vector<Edge>& xs, Flags states,

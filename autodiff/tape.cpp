@@ -7,6 +7,7 @@
 #include <troupe/autodiff/activity.hpp>
 #include <troupe/autodiff/differentiate.hpp>
 #include <troupe/autodiff/staged_gradient.hpp>
+#include <troupe/autodiff/sweep.hpp>
 #include <troupe/autodiff/tape_records.hpp>
 #include <troupe/functions.hpp>
 #include <troupe/ops/eager/eager.hpp>
@@ -55,10 +56,20 @@ void require_dy(const Expr& y, std::size_t i, const Site& at) {
                             i, name_of(y.dtype())));
 }
 
+// As `gradients` checks the cotangents of a graph.
+void require_fit(const Expr& y, const Expr& dy, std::size_t i, const Site& at) {
+  const ValueSpec is = dy.spec(), wanted = y.spec();
+  if (is.dtype == wanted.dtype && is.depth == wanted.depth &&
+      (is.is_list() || is.shape.is_compatible(wanted.shape)))
+    return;
+  throw Error(Code::invalid_argument,
+              fmt::format("the tape at {}: the output gradient of target {} must be {}, not {}",
+                          at.text(), i, wanted.text(), is.text()));
+}
+
 Exprs inlined(const StagedFunction& f, const Exprs& inputs) {
   const std::lock_guard lock(f.in->mutex);
-  return replay(prune(f.in->graph, f.inputs, f.outputs, f.keep),
-                Tracing::active()->graph().current(), inputs);
+  return replay(program_of(f), Tracing::active()->graph().current(), inputs);
 }
 
 }  // namespace
@@ -171,9 +182,10 @@ void GradientTape::computed(const Computed& firing) {
   enter(entry);
 }
 
-bool GradientTape::records(const StagedFunction& function, std::span<const Expr> inputs) {
+bool GradientTape::records(const StagedFunction& function, std::span<const Expr> inputs,
+                           Eager& scope) {
   for (const StagedFunction::Read& r : function.reads)
-    if (options_.watch_variables || watches(r.key)) return true;
+    if (options_.watch_variables || watches(scope.resolve(r.spec).state)) return true;
   return std::any_of(inputs.begin(), inputs.end(), [&](const Expr& x) {
     return records_->values.find(x.edge()) != ValueMap::kNone;
   });
@@ -185,7 +197,8 @@ std::shared_ptr<StagedFunction> GradientTape::forward_of(
 }
 
 void GradientTape::called(const std::shared_ptr<StagedFunction>& function,
-                          std::span<const Expr> inputs, std::span<const Expr> outputs) {
+                          std::span<const Expr> inputs, std::span<const Expr> outputs,
+                          Eager& scope) {
   std::vector<std::shared_ptr<StagedFunction>> versions{function};
   while (versions.back()->outputs.size() < outputs.size()) {
     std::shared_ptr<StagedFunction> next = forward_of(versions.back());
@@ -199,8 +212,10 @@ void GradientTape::called(const std::shared_ptr<StagedFunction>& function,
     entry.active.push_back(records_->values.find(x.edge()) != ValueMap::kNone);
   entry.versions = std::move(versions);
   if (options_.watch_variables)
-    for (const StagedFunction::Read& r : function->reads)
-      watch_state(r.key, Variable(r.reader, r.of_scope));
+    for (const StagedFunction::Read& r : function->reads) {
+      const Eager::Resolved state = scope.resolve(r.spec);
+      watch_state(state.state, Variable(&scope, state.number));
+    }
   enter(entry);
 }
 
@@ -210,7 +225,7 @@ class GradientTape::Sweep {
  public:
   Sweep(GradientTape& tape, Unconnected unconnected, const Site& at)
       : tape_(tape), unconnected_(unconnected), at_(at), entries_(tape.records_->size()),
-        arrived_(entries_) {}
+        first_(first_outputs(*tape.records_)), arrivals_(first_.back()) {}
 
   void want(const Expr& x) {
     const std::int32_t number = tape_.records_->values.find(x.edge());
@@ -228,18 +243,16 @@ class GradientTape::Sweep {
       return;
     }
     const TapeEntry& entry = (*tape_.records_)[troupe::at(number)];
-    std::vector<std::vector<Cotangent>>& terms = arrived_[troupe::at(number)];
-    terms.resize(entry.outputs.size());
-    for (std::size_t i = 0; i < entry.outputs.size(); ++i)
-      if (entry.outputs[i].edge() == x.edge()) {
-        terms[i].push_back(std::move(c));
-        return;
-      }
+    std::int32_t output = first_[troupe::at(number)];
+    for (const Expr& y : entry.outputs) {
+      if (y.edge() == x.edge()) return arrivals_.add(output, std::move(c));
+      ++output;
+    }
   }
 
   void run() {
     for (std::int32_t n = count() - 1; n >= 0; --n)
-      if (!arrived_[troupe::at(n)].empty()) visit(n);
+      if (has_arrivals(n)) visit(n);
   }
 
   Cotangent of(const Expr& x) const {
@@ -254,12 +267,28 @@ class GradientTape::Sweep {
  private:
   std::int32_t count() const { return static_cast<std::int32_t>(entries_); }
 
+  // Outputs in a row: where those of each entry begin, and how many there are.
+  static std::vector<std::int32_t> first_outputs(const TapeRecords& records) {
+    std::vector<std::int32_t> first;
+    first.reserve(records.size() + 1);
+    first.push_back(0);
+    for (std::size_t n = 0; n < records.size(); ++n)
+      first.push_back(first.back() + static_cast<std::int32_t>(records[n].outputs.size()));
+    return first;
+  }
+
+  bool has_arrivals(std::int32_t n) const {
+    for (std::int32_t i = first_[troupe::at(n)]; i < first_[troupe::at(n + 1)]; ++i)
+      if (arrivals_.any(i)) return true;
+    return false;
+  }
+
   void visit(std::int32_t n) {
     const TapeEntry& entry = (*tape_.records_)[troupe::at(n)];
     std::vector<Cotangent> totals;
-    for (std::vector<Cotangent>& terms : arrived_[troupe::at(n)])
-      totals.push_back(terms.size() == 1 ? terms[0] : sum_of(terms));
-    arrived_[troupe::at(n)].clear();
+    totals.reserve(entry.outputs.size());
+    for (std::int32_t i = first_[troupe::at(n)]; i < first_[troupe::at(n + 1)]; ++i)
+      totals.push_back(arrivals_.take(i));
     for (std::size_t i = 0; i < totals.size(); ++i)
       if (const auto it = wanted_.find(entry.outputs[i].edge()); it != wanted_.end())
         it->second = totals[i];
@@ -305,17 +334,20 @@ class GradientTape::Sweep {
                               "{}, which it alone recorded; record the first gradient with a tape "
                               "inside this one",
                               tape_.made_at_.text(), at_.text(), f->name));
-    for (std::size_t i = 0; i < totals.size() && unconnected_ != Unconnected::zeros; ++i)
-      if (!totals[i].is_none() && !gradient->refusal(i).empty())
-        throw Error(Code::unimplemented,
+    const bool ends_are_zeros = unconnected_ == Unconnected::zeros;
+    for (std::size_t i = 0; i < totals.size(); ++i)
+      if (const Status& refused = gradient->refusal(i, ends_are_zeros);
+          !totals[i].is_none() && !refused.ok())
+        throw Error(refused.code(),
                     fmt::format("the gradient of result {} of {}, which the tape at {} is asked "
                                 "for: {}",
-                                i, f->name, at_.text(), gradient->refusal(i)));
-    std::vector<bool> needed = entry.active;
-    for (const StagedFunction::Read& r : f->reads) needed.push_back(tape_.watches(r.key));
-    const StagedGradient::Backward& back = gradient->backward(needed);
-    if (back.function->outputs.empty()) return;
+                                i, f->name, at_.text(), refused.message()));
     auto& scope = static_cast<Eager&>(entry.outputs[0].reader());
+    std::vector<bool> needed = entry.active;
+    for (const StagedFunction::Read& r : f->reads)
+      needed.push_back(tape_.watches(scope.resolve(r.spec).state));
+    const StagedGradient::Backward& back = gradient->backward(needed);
+    if (back.function->outputs.empty() && back.function->keep == Keep::fetches) return;
     Exprs inputs;
     for (const StagedGradient::Source& s : back.sources) {
       switch (s.kind) {
@@ -340,11 +372,12 @@ class GradientTape::Sweep {
         arrive(entry.inputs[i], result(back.inputs[i], entry.inputs[i]));
     for (std::size_t i = 0; i < back.variables.size(); ++i) {
       if (back.variables[i].is_none()) continue;
-      const StagedFunction::Read& r = f->reads[i];
+      const StateSpec& read = f->reads[i].spec;
       // sparse rows need only the variable's shape: zeros are enough
-      const Expr like =
-          back.variables[i].dense >= 0 ? Expr() : scope.zeros(r.spec.dtype, r.spec.shape);
-      Cotangent& sum = of_states_[r.key];
+      const Expr like = back.variables[i].dense >= 0
+                            ? Expr()
+                            : scope.zeros(read.values[0].dtype, read.values[0].shape);
+      Cotangent& sum = of_states_[scope.resolve(read).state];
       sum = troupe::detail::add(sum, result(back.variables[i], like));
     }
   }
@@ -352,8 +385,9 @@ class GradientTape::Sweep {
   GradientTape& tape_;
   const Unconnected unconnected_;
   const Site at_;
-  const std::size_t entries_;  // entries that are recorded meanwhile have later numbers
-  std::vector<std::vector<std::vector<Cotangent>>> arrived_;  // by entry, then by output
+  const std::size_t entries_;              // entries that are recorded meanwhile have later numbers
+  const std::vector<std::int32_t> first_;  // by entry: its first output
+  Arrivals arrivals_;
   std::map<Edge, Cotangent> wanted_;
   std::map<const State*, Cotangent> of_states_;
 };
@@ -364,10 +398,11 @@ std::vector<Cotangent> GradientTape::of_values(const std::vector<Expr>& ys, cons
   for (const Independent& x : xs)
     if (x.expr()) sweep.want(*x.expr());
   for (std::size_t i = 0; i < ys.size(); ++i) {
-    if (!may_have_gradient(ys[i].held()) || records_->values.find(ys[i].edge()) == ValueMap::kNone)
-      continue;
+    if (!may_have_gradient(ys[i].held())) continue;
     const bool is_given =
         i < options.output_gradients.size() && !options.output_gradients[i].is_empty();
+    if (is_given) require_fit(ys[i], options.output_gradients[i], i, at);
+    if (records_->values.find(ys[i].edge()) == ValueMap::kNone) continue;
     if (!is_given) require_dy(ys[i], i, at);
     sweep.arrive(ys[i], is_given ? options.output_gradients[i] : ones_like(Operand(ys[i], at)));
   }
@@ -435,7 +470,7 @@ std::vector<Cotangent> GradientTape::of_graph(Graph& graph, const std::vector<Ex
   };
   if (!pauses_.empty()) how.follows = &is_recorded;
   const std::vector<Cotangent> found =
-      troupe::detail::cotangents(floating, Independents(reached), dys, how, std::source_location());
+      troupe::detail::cotangents(floating, Independents(reached), dys, how, at);
   for (std::size_t k = 0; k < place.size(); ++k) out[place[k]] = found[k];
   return out;
 }

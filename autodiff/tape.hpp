@@ -26,7 +26,7 @@
 #include <vector>
 
 #include <troupe/autodiff/gradients.hpp>
-#include <troupe/controlflow/structure.hpp>
+#include <troupe/controlflow/rebuilt.hpp>
 #include <troupe/ops/eager/bind_observer.hpp>
 
 namespace troupe {
@@ -93,7 +93,10 @@ class Targets {
   template <class T>
   requires(!std::is_convertible_v<const T&, Expr> && !std::is_convertible_v<const T&, Exprs>)
       Targets(const T& structure) {  // NOLINT
-    for (const Operand& o : flattened(structure, Site()))
+    static_assert(is_rebuilt<T>, "a target is an expression, or a structure of expressions");
+    Operands parts;
+    Rebuilds<std::decay_t<T>>::flatten(structure, parts, Site());
+    for (const Operand& o : parts)
       if (o.is_expr()) ys_.push_back(o.expr());
   }
   const std::vector<Expr>& ys() const { return ys_; }
@@ -123,15 +126,21 @@ class GradientTape final : private detail::BindObserver {
   /// The variables that it watches and that were read or given to `watch`, in that order.
   std::vector<Variable> watched_variables() const;
 
-  /// Nothing is recorded while the result lives.
+  /// Nothing is recorded while the result lives. Its end starts the tape again if it recorded
+  /// before, and is neither used up nor started since.
   class Stopped {
    public:
-    explicit Stopped(GradientTape& tape) : tape_(tape) { tape_.stop(); }
+    explicit Stopped(GradientTape& tape) : tape_(tape), recorded_(tape.is_active()) {
+      tape_.stop();
+    }
     Stopped(Stopped&&) = delete;
-    ~Stopped() { tape_.start(); }
+    ~Stopped() {
+      if (recorded_ && !tape_.is_used_ && !tape_.is_active()) tape_.start();
+    }
 
    private:
     GradientTape& tape_;
+    const bool recorded_;
   };
   [[nodiscard]] Stopped stop_recording() { return Stopped(*this); }
   /// Throws failed_precondition if it records already, or was used up.
@@ -156,11 +165,12 @@ class GradientTape final : private detail::BindObserver {
   template <class S>
   requires(!std::is_same_v<S, Expr> && !std::is_same_v<S, Variable> &&
            !std::is_convertible_v<const S&, detail::Independents>)
-      detail::Built<S> gradient(const detail::Targets& targets, const S& sources,
-                                const TapeGradientOptions& options = {}, At at = At::current()) {
+      detail::Rebuilt<S> gradient(const detail::Targets& targets, const S& sources,
+                                  const TapeGradientOptions& options = {}, At at = At::current()) {
     std::vector<detail::Independent> flat;
     detail::add_sources(sources, flat);
-    return detail::built<S>(dense(cotangents(targets, detail::Independents(flat), options, at)));
+    return detail::rebuilt(sources,
+                           dense(cotangents(targets, detail::Independents(flat), options, at)));
   }
   /// dy / dx for each source, in the source's structure: [y's extents..., x's extents...]. Throws
   /// as `gradient` does; invalid_argument if y is not floating.
@@ -177,11 +187,11 @@ class GradientTape final : private detail::BindObserver {
   template <class S>
   requires(!std::is_same_v<S, Expr> && !std::is_same_v<S, Variable> &&
            !std::is_convertible_v<const S&, detail::Independents>)
-      detail::Built<S> jacobian(const Expr& y, const S& sources,
-                                const JacobianOptions& options = {}, At at = At::current()) {
+      detail::Rebuilt<S> jacobian(const Expr& y, const S& sources,
+                                  const JacobianOptions& options = {}, At at = At::current()) {
     std::vector<detail::Independent> flat;
     detail::add_sources(sources, flat);
-    return detail::built<S>(jacobians(y, detail::Independents(flat), options, at));
+    return detail::rebuilt(sources, jacobians(y, detail::Independents(flat), options, at));
   }
   /// The Jacobian of each example: of y [b, m...] with respect to x [b, n...], where y's row i
   /// depends on x's row i alone, [b, m..., n...]. Throws invalid_argument unless both have a rank
@@ -205,9 +215,10 @@ class GradientTape final : private detail::BindObserver {
   void watch_state(const detail::State* key, Variable variable);
   bool watches(const detail::State* key) const;
   void computed(const Computed& firing) override;
-  bool records(const detail::StagedFunction& function, std::span<const Expr> inputs) override;
+  bool records(const detail::StagedFunction& function, std::span<const Expr> inputs,
+               Eager& scope) override;
   void called(const std::shared_ptr<detail::StagedFunction>& function, std::span<const Expr> inputs,
-              std::span<const Expr> outputs) override;
+              std::span<const Expr> outputs, Eager& scope) override;
   std::shared_ptr<detail::StagedFunction> forward_of(
       const std::shared_ptr<detail::StagedFunction>& function) override;
   // Enters the outputs of the entry made last.

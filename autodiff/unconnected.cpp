@@ -99,7 +99,9 @@ class Dependence {
                        "the way from {} to {} leads through {}, which has no gradient; give it "
                        "stop_gradient of its inputs or a gradient by with_gradient, or {}",
                        text_of_x(x), described(y), ends, kAskForZeros);
-  throw Error(Code::invalid_argument, fmt::format("gradients at {}: {}", at.text(), why));
+  // a tape that asks for the gradient of a staged function adds the line itself
+  throw Error(Code::invalid_argument,
+              at.line == 0 ? why : fmt::format("gradients at {}: {}", at.text(), why));
 }
 
 // Refuses each x on which some y depends by a path that ends.
@@ -170,9 +172,8 @@ void check_held(const Held& held, Graph& here, const Node& node, const SubGraph&
       if (is_told(Dependence(graphs, {x}).arguments_of(node)[i]))
         throw Error(
             Code::invalid_argument,
-            fmt::format("gradients at {}: {}, which a y depends on, comes of {}, and a "
-                        "gradient inside of {} does not know how; take it outside, use "
-                        "stop_gradient of the former, or {}",
+            fmt::format("gradients at {}: a y depends on {}, which depends on {} outside of {}; "
+                        "take the gradient outside, use stop_gradient of the former, or {}",
                         held.at.text(), held.of, text_of_x(x), held.graph->what(), kAskForZeros));
   // It may depend on an argument of an enclosing graph, which in turn may depend on an x.
   for (std::size_t g = 0; g + 1 < graphs.size(); ++g) {

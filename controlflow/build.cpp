@@ -131,13 +131,14 @@ Exprs bind_while(Graph& graph, const WhileParts& p, const Site& site) {
 Exprs bind_case(Graph& graph, const Expr& index,
                 std::vector<std::shared_ptr<const SubGraph>> branches, const Exprs& captures,
                 const std::string& name, const std::vector<std::int32_t>& controls,
-                const Site& site) {
+                const Site& site, bool recomputes) {
   Exprs inputs{index};
   inputs.insert(inputs.end(), captures.begin(), captures.end());
   const auto results = static_cast<std::int64_t>(branches[0]->outputs.size());
   Attrs attrs{{"graphs", make_subgraphs(std::move(branches))},
               {"results", results},
               {"label", capped(name, "cond")}};
+  if (recomputes) attrs.set("recompute", true);
   return bind_after(graph, "Case", inputs, std::move(attrs), controls, site);
 }
 
@@ -168,10 +169,14 @@ double predicate_of(const Node& node, const Tensor& value) {
   return value.at(0);
 }
 
-Program change_loops(Program program, const std::function<void(const ChangedLoop&)>& change) {
+bool has_loops(const Program& program) {
   const auto& nodes = program.graph.nodes();
-  if (std::none_of(nodes.begin(), nodes.end(), [](const Node& n) { return n.op->name == "While"; }))
-    return program;
+  return std::any_of(nodes.begin(), nodes.end(),
+                     [](const Node& n) { return n.op->name == "While"; });
+}
+
+Program change_loops(Program program, const std::function<void(const ChangedLoop&)>& change) {
+  if (!has_loops(program)) return program;
   Rewriter rewriter(program);
   for (std::int32_t id = 0; id < program.graph.size(); ++id) {
     Node node = rewriter.translated(id);

@@ -63,10 +63,11 @@ struct WhileParts {
 Exprs bind_while(Graph& graph, const WhileParts& parts, const Site& site);
 
 /// A Case node: one sub-graph a branch; their arguments are the captures.
+/// `recomputes`: its gradient computes the branch again; draws and results of effects are saved.
 Exprs bind_case(Graph& graph, const Expr& index,
                 std::vector<std::shared_ptr<const SubGraph>> branches, const Exprs& captures,
                 const std::string& name, const std::vector<std::int32_t>& controls,
-                const Site& site);
+                const Site& site, bool recomputes = false);
 
 /// A Call node; `inputs` are the function's parameters, its environment included.
 Exprs bind_call(Graph& graph, const FunctionDef& function, const Exprs& inputs, const Site& site);
@@ -99,6 +100,8 @@ struct ChangedLoop {
   const Graph& from;
   std::int32_t id;  // in `from`
 };
+/// True if the program has a While node of its own: those of its sub-graphs do not count.
+bool has_loops(const Program& program);
 /// Returns the program with each While node as `change` leaves it.
 Program change_loops(Program program, const std::function<void(const ChangedLoop&)>& change);
 

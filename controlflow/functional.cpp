@@ -382,7 +382,7 @@ Exprs scan(const Operands& elements, const Operands& initial, const LoopBody& us
   for (const Expr& x : in_reader(reader, elements)) {
     if (x.spec().is_list()) refuse(name, "an element is a list; stack it first");
     if (x.shape().has_rank() && x.shape().rank() == 0)
-      refuse(name, "it goes over axis 0 of its elements, and a scalar has none");
+      refuse(name, "it iterates over axis 0 of its elements, and a scalar has none");
     if (const std::int64_t n = x.shape().has_rank() ? x.shape()[0] : kAny; n >= 0) {
       if (steps >= 0 && n != steps)
         refuse(name, fmt::format("elements {} and {} are {} and {} long on axis 0; they are gone "

@@ -42,15 +42,6 @@ std::int64_t bytes_of(const ValueSpec& s) {
   return s.shape.elements() * static_cast<std::int64_t>(size_of(s.dtype));
 }
 
-bool has_draws(const Graph& graph) {
-  return std::any_of(graph.nodes().begin(), graph.nodes().end(), [](const Node& n) {
-    if (n.op->random) return true;
-    if (const FunctionDef* f = function_of(n)) return f->has_draws;
-    const auto subs = subgraphs_of(n);
-    return std::any_of(subs.begin(), subs.end(), [](const auto& s) { return has_draws(s->graph); });
-  });
-}
-
 bool takes_long(const ScalarProgram& program) {
   return std::any_of(program.code.begin(), program.code.end(), [](const ScalarInstruction& i) {
     return (i.op >= ScalarOp::exp && i.op <= ScalarOp::sigmoid) || i.op == ScalarOp::pow ||
@@ -76,6 +67,16 @@ bool cannot_fail(const Graph& graph, const Node& node) {
          is_complex(node.outputs[0].dtype);
 }
 
+bool has_draws(const Node& node) {
+  if (node.op->random) return true;
+  if (const FunctionDef* f = function_of(node)) return f->has_draws;
+  const auto subs = subgraphs_of(node);
+  return std::any_of(subs.begin(), subs.end(), [](const auto& s) {
+    const auto& nodes = s->graph.nodes();
+    return std::any_of(nodes.begin(), nodes.end(), [](const Node& n) { return has_draws(n); });
+  });
+}
+
 bool is_movable(const Node& node) {
   if (!node.controls.empty() || node.outputs.empty()) return false;
   if (std::any_of(node.outputs.begin(), node.outputs.end(), [](const ValueSpec& s) {
@@ -84,9 +85,8 @@ bool is_movable(const Node& node) {
     return false;
   if (!node.op->evaluate) return node.op->is_pure();
   if (!effects_of(node).empty() || has_effect(node)) return false;
-  if (const FunctionDef* f = function_of(node)) return f->body && !f->has_draws;
-  const auto subs = subgraphs_of(node);
-  return std::none_of(subs.begin(), subs.end(), [](const auto& s) { return has_draws(s->graph); });
+  if (const FunctionDef* f = function_of(node); f && !f->body) return false;
+  return !has_draws(node);
 }
 
 InvariantNodes::InvariantNodes(const WhileView& loop, const SubGraph& sub)

@@ -12,6 +12,8 @@ namespace troupe {
 /// True if a kernel of the node cannot throw for any values of its operands: their shapes are
 /// known, and it reads no number that may be out of range.
 bool cannot_fail(const Graph& graph, const Node& node);
+/// True if the node draws, or a node of its sub-graphs or of the function that it calls.
+bool has_draws(const Node& node);
 /// True if the node may run earlier, or once instead of often: no effects, no draws, no state.
 bool is_movable(const Node& node);
 

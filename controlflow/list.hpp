@@ -38,15 +38,20 @@ Expr list_reserve(detail::Reader& reader, Operand size, const ValueSpec& element
 /// The list with `value` as one more element.
 Expr list_push(Operand list, Operand value);
 
+namespace detail {
+
 struct Popped {
   Expr list;
   Expr value;
 };
+
+}  // namespace detail
+
 /// The list without its last element, and that. Throws out_of_range on an empty list.
-Popped list_pop(Operand list);
+detail::Popped list_pop(Operand list);
 /// list_pop for a list of any kind. The element must fit `value`: invalid_argument in the run if it
 /// does not.
-Popped list_pop(Operand list, const ValueSpec& value);
+detail::Popped list_pop(Operand list, const ValueSpec& value);
 
 /// Element `index`; the list keeps it.
 Expr list_read(Operand list, Operand index);

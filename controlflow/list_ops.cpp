@@ -73,9 +73,10 @@ ValueSpec element_of(const Operand& list) {
                             list.is_expr() ? list.expr().spec().text() : std::string("a literal")));
   ValueSpec spec = list.expr().spec();
   if (spec.depth == ValueSpec::kAnyDepth)
-    throw Error(Code::invalid_argument,
-                fmt::format("at {}: say what is read from a list of elements of any kind",
-                            list.site().text()));
+    throw Error(
+        Code::invalid_argument,
+        fmt::format("at {}: give the dtype and shape of elements read from a list of any kind",
+                    list.site().text()));
   return spec.element();
 }
 
@@ -266,7 +267,7 @@ Shape shape_of_all(const List& list, std::span<const std::int64_t> which) {
       if (shape[axis] < 0) shape.set(axis, 0);
   if (!shape.is_known())
     throw Error(Code::failed_precondition,
-                fmt::format("no element of the {} is asked for, and their shape is not known",
+                fmt::format("no element of the {} is requested, and their shape is not known",
                             list.text()));
   return shape;
 }

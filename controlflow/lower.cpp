@@ -10,6 +10,7 @@
 
 #include <troupe/controlflow/build.hpp>
 #include <troupe/controlflow/check_nan_predicates.hpp>
+#include <troupe/controlflow/inline_size.hpp>
 #include <troupe/controlflow/list_ops.hpp>
 #include <troupe/devices/base/fault_injection.hpp>
 #include <troupe/ops/graph/function_def.hpp>
@@ -20,7 +21,8 @@ namespace {
 class Lowering {
  public:
   Lowering(const Program& from, bool keeps_resident)
-      : from_(from), keeps_resident_(keeps_resident), to_{from.graph.blank(), {}, {}} {
+      : from_(from), keeps_resident_(keeps_resident),
+        sizes_(from), to_{from.graph.blank(), {}, {}} {
     for (const StateSpec& s : from.graph.states())
       has_queues_ = has_queues_ || s.kind == StateSpec::Kind::fifo_queue ||
                     s.kind == StateSpec::Kind::shuffling_queue;
@@ -631,6 +633,7 @@ class Lowering {
   //    queue is replaced even then: it would fire once, and wait for an enqueue that waits for its
   //    dequeue.
   // 2. its draws have to differ from those of other calls.
+  // 3. the bodies would be too many nodes.
   // Effects of the body happen once all arguments are there, and not at all if one is dead. So a
   // body with effects runs in a frame of its own, whose pivot comes after the arguments. A body
   // without effects computes as its inputs arrive. Its results are dead if an argument is, which
@@ -642,7 +645,7 @@ class Lowering {
       throw Error(Code::failed_precondition,
                   fmt::format("function '{}' ({}) is called at {} and was never defined", f.name,
                               f.site.text(), node.site.text()));
-    const bool is_whole = (is_waited_for || !node.controls.empty()) &&
+    const bool is_whole = (is_waited_for || !node.controls.empty() || sizes_.is_too_large(f)) &&
                           (has_primitives_ || !puts_and_takes(f.effects));
     if (f.is_recursive || f.has_draws || is_whole) {
       if (lowered_.insert(&f).second) called_.push_back(&f);
@@ -722,6 +725,7 @@ class Lowering {
 
   const Program& from_;
   const bool keeps_resident_;
+  InlineSizes sizes_;
   Program to_;
   int frames_ = 0;
   std::string device_;  // the device of the call whose body is being put, for nodes without one

@@ -102,8 +102,7 @@ class Layer {
                         rows.text()));
   }
   std::int64_t units() const {
-    if (units_ < 0)
-      refused("the number of units is not known: give 'recurrent' a shape that tells");
+    if (units_ < 0) refused("the number of units is not known; give 'recurrent' a known shape");
     return units_;
   }
   /// Axes that end with the units of all gates.

@@ -20,6 +20,8 @@ std::atomic<long> begun{0};
 // runtime.
 // Processes that tests begin inherit it.
 [[maybe_unused]] const int names_fake_gpu = setenv("TROUPE_DEVICE_PLUGINS", TROUPE_FAKE_GPU, 0);
+// Its plans lie beside it, not in the user's cache.
+[[maybe_unused]] const int names_cache = setenv("XDG_CACHE_HOME", TROUPE_FAKE_GPU ".cache", 1);
 #endif
 
 }  // namespace

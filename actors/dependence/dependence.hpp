@@ -1,4 +1,5 @@
-// Which channels' events cause which: a test for each pair, and the graph of those that pass.
+// Finds dependences between channels of events: a test for each pair, and the graph of those that
+// pass.
 //
 //   DependenceGraph graph = find_dependences({{"a", times_a}, {"b", times_b}}, 600, {});
 //   for (const Dependence& d : graph.edges) ...        // from, to, weight, delay, p, q

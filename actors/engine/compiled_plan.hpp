@@ -13,7 +13,7 @@
 #include <troupe/actors/executor/partition_actor.hpp>
 #include <troupe/actors/executor/remote_plan.hpp>
 #include <troupe/actors/observe/run_counts.hpp>
-#include <troupe/actors/plan/pipeline.hpp>
+#include <troupe/actors/plan/pass_order.hpp>
 #include <troupe/actors/runtime/clock.hpp>
 
 namespace troupe::detail {

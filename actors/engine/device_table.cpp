@@ -62,15 +62,11 @@ void DeviceTable::synchronize() {
     }
 }
 
-std::vector<EngineSnapshot::Memory> DeviceTable::memory(const std::string& node) {
-  std::vector<EngineSnapshot::Memory> all;
+std::vector<DeviceSnapshot> DeviceTable::snapshot(const std::string& node) {
+  std::vector<DeviceSnapshot> all;
   std::lock_guard lock(mutex_);
-  for (const auto& [name, device] : devices_) {
-    const AllocatorCounters memory = device->allocator().counters();
-    Swapper* const swaps = device->swapper();
-    all.push_back({full_name(name, node), memory.in_use, memory.peak, memory.limit,
-                   swaps ? swaps->counters().on_host : 0});
-  }
+  for (const auto& [name, device] : devices_)
+    all.push_back({device->counters(), full_name(name, node)});
   return all;
 }
 

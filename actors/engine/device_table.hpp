@@ -41,8 +41,8 @@ class DeviceTable final : private Poller {
   bool poll() override;
   /// Waits until all streams are empty. Errors of their work are dropped.
   void synchronize();
-  /// Returns the memory of each device, with its name in full on `node`.
-  std::vector<EngineSnapshot::Memory> memory(const std::string& node);
+  /// Returns the counters of each device, with its name in full on `node`.
+  std::vector<DeviceSnapshot> snapshot(const std::string& node);
 
  private:
   static constexpr std::size_t kPolled = 32;

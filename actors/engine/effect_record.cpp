@@ -35,11 +35,18 @@ class Inside {
 
 bool changes(Effect e) { return e != Effect::none && e != Effect::read; }
 
-// The states that a read, a loop, branches or a call reads.
+// True for an op whose result depends on what its state holds: all that use a state, but for an
+// assignment, an enqueue and a print.
+bool takes_state(const OpDef& op) {
+  return op.effect == Effect::read || op.effect == Effect::dequeue ||
+         (op.effect == Effect::write && op.name != "AssignVariable" && op.name != "Print");
+}
+
+// The states whose contents a node, or something in a loop, branches or a called function, takes.
 std::set<std::int32_t> read_by(const Node& node) {
   std::set<std::int32_t> states;
   const auto add = [&](const Node& n) {
-    if (n.state >= 0 && n.op->effect == Effect::read) states.insert(n.state);
+    if (n.state >= 0 && takes_state(*n.op)) states.insert(n.state);
   };
   add(node);
   Inside().each(node, [&](const Graph& graph) {
@@ -83,12 +90,15 @@ std::optional<LeftOut> find_left_out(const Graph& graph, const std::vector<char>
 }
 
 std::string text_of(const Graph& graph, const LeftOut& l) {
+  using enum StateSpec::Kind;
+  const StateSpec& state = graph.states()[at(l.state)];
   return fmt::format(
-      "{} reads {} '{}' without {}, which stands before it and which no fetch needs; "
-      "{}{}",
+      "{} {} '{}' without {}, which stands before it and which no fetch needs; {}{}",
       graph.describe(l.read),
-      graph.states()[at(l.state)].kind == StateSpec::Kind::variable ? "variable" : "queue",
-      graph.states()[at(l.state)].name, graph.describe(l.effect), kRemedy,
+      state.kind == variable ? "reads variable"
+      : state.kind == actor  ? "fires actor"
+                             : "reads queue",
+      state.name, graph.describe(l.effect), kRemedy,
       l.more ? fmt::format(" ({} more reads follow such effects)", l.more) : std::string());
 }
 

@@ -35,9 +35,8 @@ bool RunHandle::is_done() const { return run().is_settled(); }
 std::vector<Tensor> RunHandle::get() {
   wait().throw_if_error();
   if (std::exchange(is_taken_, true))
-    throw Error(
-        Code::failed_precondition,
-        "what the run fetched was taken by an earlier call of get(); keep what that returned");
+    throw Error(Code::failed_precondition,
+                "an earlier call of get() took the fetched values; keep its result");
   return run_->take_fetches();
 }
 void RunHandle::cancel() {
@@ -65,7 +64,7 @@ Status EngineImpl::trace_of(const Run& run) {
   try {
     return run.traced.get();
   } catch (const std::future_error&) {
-    return {Code::unavailable, "the trace is lost: the partitions ended before they were asked"};
+    return {Code::unavailable, "the trace is lost: the partitions ended before they returned it"};
   }
 }
 
@@ -94,7 +93,7 @@ std::vector<Tensor> Function::operator()(std::vector<Tensor> feeds,
 }
 std::string Function::explain() const {
   if (!compiled_)
-    throw Error(Code::failed_precondition, "an empty function was asked what it does; compile one");
+    throw Error(Code::failed_precondition, "an empty function has nothing to explain; compile one");
   const EngineImpl& engine = compiled_->owner();
   std::string warned;
   for (const std::string& w : compiled_->warnings) warned += "warning: " + w + "\n";
@@ -105,15 +104,13 @@ std::string Function::explain() const {
 
 const std::vector<std::string>& Function::warnings() const {
   if (!compiled_)
-    throw Error(Code::failed_precondition,
-                "an empty function was asked for its warnings; compile one");
+    throw Error(Code::failed_precondition, "an empty function has no warnings; compile one");
   return compiled_->warnings;
 }
 
 std::vector<LoopReport> Function::loops() const {
   if (!compiled_)
-    throw Error(Code::failed_precondition,
-                "an empty function was asked for its loops; compile one");
+    throw Error(Code::failed_precondition, "an empty function has no loops; compile one");
   std::shared_ptr<CompiledPlan> renewed;
   {
     std::lock_guard lock(compiled_->renewal_mutex);

@@ -21,7 +21,7 @@
 #include <utility>
 #include <vector>
 
-#include <troupe/actors/observe/snapshot.hpp>
+#include <troupe/actors/observe/hang_diagnosis.hpp>
 #include <troupe/actors/placement/cost_options.hpp>
 #include <troupe/actors/plan/options.hpp>
 #include <troupe/devices/device/device.hpp>
@@ -205,11 +205,14 @@ class Function {
   /// and the optimised program, one node a line. Equal plans give equal texts.
   /// placement/PLACEMENT.md explains an example.
   std::string explain() const;
-  /// Returns the warnings of `compile`, one sentence each. An effect that this function, or one
-  /// which this engine compiled earlier, runs causes none. There are two kinds: a read runs without
-  /// an effect on its state that stands before it in the program (the first read and the last such
-  /// effect, with their lines, once for each function); and no fetch reaches an optimizer's step
-  /// (once for each engine). `EngineOptions::log` gets them too, or standard error if there is no
+  /// Returns the warnings of `compile`, one sentence each. An effect that this function runs, or
+  /// one that this engine compiled earlier, causes none, so they depend on the order of `compile`:
+  /// compile the training before the validation. There are three kinds: a read, an update, a
+  /// dequeue or an actor's firing runs without an effect on its state that stands before it in the
+  /// program (the first such node and the last such effect, with their lines, once for each
+  /// function); no fetch reaches an optimizer's step (once for each engine); and a variable has
+  /// another initial value than in an earlier graph of this engine, which started it (once for each
+  /// line; none after `set`). `EngineOptions::log` gets them too, or standard error if there is no
   /// log.
   const std::vector<std::string>& warnings() const;
   /// Reports the parallelism of each loop over all runs so far, on all nodes (loop_report.hpp).

@@ -5,9 +5,9 @@
 //   const EngineClock::Due due = clock.remind(run, std::chrono::seconds(1));
 //   clock.forget(due, run);  // the run has ended
 //
-// Threads: any. The callback runs with nothing locked, one call at a time: in real time on the
-// thread of `Deadlines`, in virtual time as a step of an actor.
-// Ownership: the actor of virtual time belongs to the system and is released before it ends.
+// Threads: any. Ownership: the actor of virtual time is released before its system ends.
+// Invariants: 1. callbacks come one at a time, with nothing locked, from the thread of `Deadlines`
+// or, in virtual time, as a step of an actor; 2. a reminder calls back once at most.
 #pragma once
 
 #include <chrono>

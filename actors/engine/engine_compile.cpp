@@ -2,11 +2,15 @@
 #include <troupe/actors/engine/engine_impl.hpp>
 
 #include <algorithm>
+#include <set>
+#include <string_view>
 
 #include <fmt/format.h>
 
+#include <troupe/actors/plan/instances.hpp>
 #include <troupe/devices/scalar/machine_code.hpp>
 #include <troupe/ops/graph/tracing.hpp>
+#include <troupe/ops/mesh/instances.hpp>
 
 namespace troupe::detail {
 
@@ -17,7 +21,29 @@ std::string why_interpreted(const CompileOptions& options) {
                                 : "CompileOptions::compiled_loops is false";
 }
 
-bool is_cpu(const std::string& device) { return device.empty() || device.starts_with("cpu:"); }
+// Finds the host where a program names the devices of all instances.
+class HostForInstances final : public DeviceFinder {
+ public:
+  explicit HostForInstances(DeviceFinder& devices) : devices_(devices) {}
+  Device* find(const std::string& name) override {
+    return devices_.find(is_of_instances(name) ? std::string(kHostDevice) : name);
+  }
+  std::string node() const override { return devices_.node(); }
+
+ private:
+  DeviceFinder& devices_;
+};
+
+// Devices of a mesh are made with their instances; a kind that is not there is refused before.
+void require_kinds_of(const mesh::Mesh& mesh, DeviceFinder& devices) {
+  std::set<std::string_view> kinds;
+  for (const std::string& device : mesh.devices())
+    if (kinds.insert(kind_of(device)).second) devices.find(device);
+}
+
+bool is_cpu(const std::string& device) {
+  return device.empty() || (node_of(device).empty() && is_on_host(device));
+}
 
 }  // namespace
 
@@ -50,6 +76,7 @@ std::shared_ptr<CompiledPlan> EngineImpl::compile(const Graph& graph,
                                                   const CompileOptions& options, bool is_staged) {
   const Tracing::Suspended untraced;  // passes compute on eager scopes
   std::vector<PassReport> reports;
+  std::vector<std::string> warnings;
   std::vector<std::string> skipped = options.skip_passes;
   // the pass makes nodes wait for others, which might be placed on another node
   if (options_.placement == Placement::automatic) skipped.push_back("order_gradients");
@@ -65,7 +92,8 @@ std::shared_ptr<CompiledPlan> EngineImpl::compile(const Graph& graph,
                            .check_finite = options.check_finite,
                            .resident = resident_options(graph, options),
                            .mesh = options.mesh ? &*options.mesh : nullptr,
-                           .homes = &homes};
+                           .homes = &homes,
+                           .warnings = &warnings};
   const auto optimized = [&] {
     reports.clear();
     homes = laid_.homes([this](const StateSpec& spec) { return !is_used(spec); });
@@ -78,6 +106,8 @@ std::shared_ptr<CompiledPlan> EngineImpl::compile(const Graph& graph,
     program = optimized();
   }
   if (laying.owns_lock()) laying.unlock();
+  // The first run of instances on this node cuts their variables.
+  if (!mesh::detail::mesh_of_instances(program.graph)) cut_variables_of(program.graph);
   program.graph.seed_states(options_.seed);
   PlacementOptions placement = placement_options();
   if (options_.placement == Placement::automatic) {
@@ -86,14 +116,37 @@ std::shared_ptr<CompiledPlan> EngineImpl::compile(const Graph& graph,
       // links that the user gave come first
       for (LinkBetween& link : peers_->links()) placement.costs.links.push_back(std::move(link));
   }
-  auto compiled = make_troupe(place(std::move(program), placement), std::move(reports), graph.id());
+  Placed placed = place(std::move(program), placement);
+  if (options.mesh && !are_instances_closed(placed)) {
+    skipped.push_back("instances");
+    program = optimized();
+    cut_variables_of(program.graph);
+    program.graph.seed_states(options_.seed);
+    placed = place(std::move(program), placement);
+  }
+  auto compiled = make_troupe(std::move(placed), std::move(reports), graph.id());
   compiled->costs = std::move(placement.costs);
   compiled->measured = std::move(placement.measured);
+  compiled->warnings = std::move(warnings);
   // A staged program is a part of a traced function, which runs all of its effects.
-  if (!is_staged)
-    compiled->warnings = effects_.add(graph, feeds, needed_nodes(graph, feeds, fetches, keep));
+  if (!is_staged) {
+    const std::vector<char> needed = needed_nodes(graph, feeds, fetches, keep);
+    for (auto& more : {effects_.add(graph, feeds, needed), initials_.add(graph, needed)})
+      compiled->warnings.insert(compiled->warnings.end(), more.begin(), more.end());
+  }
   for (const std::string& warning : compiled->warnings) log_.warn(warning, node());
   return compiled;
+}
+
+std::shared_ptr<const Plan> EngineImpl::plan_of(Placed placed, int call_depth, PlanName name,
+                                                StateStore& states) {
+  HostForInstances host(*this);
+  const bool is_by_instances = mesh::detail::mesh_of_instances(placed.program.graph) != nullptr;
+  Plan plan = make_plan(std::move(placed),
+                        is_by_instances ? static_cast<DeviceFinder&>(host) : *this, states);
+  plan.call_depth = call_depth;
+  plan.name = std::move(name);
+  return std::make_shared<const Plan>(std::move(plan));
 }
 
 std::shared_ptr<CompiledPlan> EngineImpl::make_troupe(Placed placed,
@@ -106,25 +159,55 @@ std::shared_ptr<CompiledPlan> EngineImpl::make_troupe(Placed placed,
   const auto is_elsewhere = [&](const std::string& device) {
     return peers_ && node_of(device) != peers_->name();
   };
-  const bool is_shared = std::any_of(placed.device.begin(), placed.device.end(), is_elsewhere);
-  Plan plan = make_plan(is_shared ? Placed(placed) : std::move(placed), *this, states_.own());
-  plan.call_depth = options_.call_depth;
-  plan.name = {node(), next_plan_.fetch_add(1, std::memory_order_relaxed),
-               peers_ ? peers_->incarnation() : 0};
-  compiled->troupe.plan = std::make_shared<const Plan>(std::move(plan));
+  const mesh::Mesh* const mesh = mesh::detail::mesh_of_instances(placed.program.graph);
+  const bool is_shared = std::any_of(placed.device.begin(), placed.device.end(), is_elsewhere) ||
+                         (mesh && spans_nodes(*mesh, node()));
+  if (mesh) require_kinds_of(*mesh, *this);
+  const PlanName name{node(), next_plan_.fetch_add(1, std::memory_order_relaxed),
+                      peers_ ? peers_->incarnation() : 0};
+  compiled->troupe.plan = plan_of(is_shared ? Placed(placed) : std::move(placed),
+                                  options_.call_depth, name, states_.own());
+  // Other nodes make their instances with their part of the plan, and so does this one.
+  if (mesh && is_shared) {
+    cut_variables_of(compiled->troupe.plan->program.graph);
+    compiled->troupe.plan =
+        std::make_shared<const Plan>(make_instances(compiled->troupe.plan, *this, states_.own()));
+  }
   for (const Node& n : compiled->troupe.plan->program.graph.nodes())
     if (n.op->name == "Constant") compiled->constant_bytes += n.attrs.get<Tensor>("value").bytes();
   if (is_shared) {
-    compiled->troupe.remote = peers_->prepare(compiled->troupe.plan, placed);
+    compiled->troupe.connect(peers_->prepare(compiled->troupe.plan, placed));
     compiled->placed = std::make_unique<const Placed>(std::move(placed));
-    states_.settle_all(compiled->troupe.plan->program.graph);
+    each_state(*compiled->troupe.plan, [&](std::int32_t, std::int32_t, const StateSpec& state) {
+      if (state.kind == StateSpec::Kind::variable) states_.settle(state);
+    });
   }
-  spawn_partitions(*compiled);
+  if (!has_instances(*compiled->troupe.plan)) spawn_partitions(*compiled);
   plans_.add(compiled);
   return compiled;
 }
 
+// The first run makes the instances.
 std::shared_ptr<CompiledPlan> EngineImpl::current(const std::shared_ptr<CompiledPlan>& compiled) {
+  if (has_instances(*compiled->troupe.plan)) {
+    std::lock_guard lock(compiled->renewal_mutex);
+    std::shared_ptr<CompiledPlan>& made = compiled->renewed;
+    if (made) return made;
+    cut_variables_of(compiled->troupe.plan->program.graph);
+    auto all = std::make_shared<CompiledPlan>();
+    all->engine = this;
+    all->reports = compiled->reports;
+    all->graph = compiled->graph;
+    all->costs = compiled->costs;
+    all->measured = compiled->measured;
+    all->warnings = compiled->warnings;
+    all->constant_bytes = compiled->constant_bytes;
+    all->troupe.plan =
+        std::make_shared<const Plan>(make_instances(compiled->troupe.plan, *this, states_.own()));
+    spawn_partitions(*all);
+    plans_.add(all);
+    return made = std::move(all);
+  }
   if (!compiled->is_broken() || !compiled->placed) return compiled;
   std::lock_guard lock(compiled->renewal_mutex);
   std::shared_ptr<CompiledPlan>& renewed = compiled->renewed;
@@ -141,11 +224,11 @@ std::shared_ptr<CompiledPlan> EngineImpl::take_part(Placed placed, int call_dept
                                                     std::shared_ptr<StateStore> states) {
   auto compiled = std::make_shared<CompiledPlan>();
   compiled->engine = this;
-  Plan plan = make_plan(std::move(placed), *this, *states);
+  compiled->troupe.plan = plan_of(std::move(placed), call_depth, std::move(name), *states);
+  if (has_instances(*compiled->troupe.plan))
+    compiled->troupe.plan =
+        std::make_shared<const Plan>(make_instances(compiled->troupe.plan, *this, *states));
   compiled->states = std::move(states);
-  plan.call_depth = call_depth;
-  plan.name = std::move(name);
-  compiled->troupe.plan = std::make_shared<const Plan>(std::move(plan));
   spawn_partitions(*compiled);
   plans_.add(compiled);
   return compiled;

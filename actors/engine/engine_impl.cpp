@@ -11,8 +11,10 @@
 #include <fmt/format.h>
 
 #include <troupe/actors/plan/finite_watch.hpp>
+#include <troupe/actors/plan/instances.hpp>
 #include <troupe/actors/runtime/scheduler_module.hpp>
 #include <troupe/actors/runtime/user_actor.hpp>
+#include <troupe/ops/format/replaced_file.hpp>
 
 namespace troupe::detail {
 
@@ -202,13 +204,17 @@ namespace {
 
 // Checks without making the file, because a reader that waits for the file expects its content.
 void check_writable(const std::string& path) {
-  const std::filesystem::path file(path),
+  const std::filesystem::path file(replaced_file(path).path),
       folder = file.has_parent_path() ? file.parent_path() : std::filesystem::path(".");
   std::error_code ignored;
-  const bool is_there = std::filesystem::exists(file, ignored);
+  const bool is_there = std::filesystem::exists(file, ignored),
+             is_replaced = !is_there || std::filesystem::is_regular_file(file, ignored);
+  const auto may_write = [](const std::filesystem::path& p) {
+    return ::access(p.c_str(), W_OK) == 0;
+  };
   const char* why = std::filesystem::is_directory(file, ignored)      ? "it is a folder"
                     : !std::filesystem::is_directory(folder, ignored) ? "its folder is not there"
-                    : ::access(is_there ? file.c_str() : folder.c_str(), W_OK) != 0
+                    : (is_there && !may_write(file)) || (is_replaced && !may_write(folder))
                         ? "this user may not"
                         : nullptr;
   if (why)
@@ -242,6 +248,7 @@ Ref<Run> EngineImpl::make_run(const std::shared_ptr<CompiledPlan>& compiled, std
                               std::uint64_t seed, std::vector<Tensor> feeds, int leavers) {
   Ref<Run> run(
       new Run(runs_.next_id(), step, seed, compiled->troupe.plan, std::move(feeds), leavers));
+  run->compiled = compiled;
   run->troupe = &compiled->troupe;
   run->on_failed = [this](Run& failed) { give_up(failed); };
   run->started = options_.deterministic ? clock_.now() : run->began.time_since_epoch();
@@ -255,17 +262,19 @@ Ref<Run> EngineImpl::begin(const std::shared_ptr<CompiledPlan>& compiled, std::v
   PlanActors& troupe = compiled->troupe;
   Ref<Run> run = make_run(compiled, step, options_.seed, std::move(feeds),
                           troupe.here() + (troupe.remote ? troupe.remote->nodes() : 0));
-  std::shared_ptr<std::promise<Status>> traced;
-  if (!options.trace.empty()) {
-    traced = std::make_shared<std::promise<Status>>();
+  // The run keeps its actors; the engine keeps the run until it has drained.
+  if (options.trace.empty()) {
+    run->on_drained = [this](Run& drained) { forget(drained, true); };
+  } else {
+    // The promise goes on to the answer of the partitions: if there is none it is broken, which
+    // ends `RunHandle::trace` too.
+    auto traced = std::make_shared<std::promise<Status>>();
     run->traced = traced->get_future().share();
+    run->on_drained = [this, trace = options.trace,
+                       traced = std::move(traced)](Run& drained) mutable {
+      forget(drained, true, trace, std::move(traced));
+    };
   }
-  // The run keeps its actors; the engine keeps the run until it has drained. The promise goes on to
-  // the answer of the partitions: if there is none it is broken, which ends `RunHandle::trace` too.
-  run->on_drained = [this, compiled, trace = options.trace,
-                     traced = std::move(traced)](Run& drained) mutable {
-    forget(drained, compiled, true, trace, std::move(traced));
-  };
   const std::chrono::nanoseconds left = slot.left();
   runs_.keep(run, std::move(slot));
   compiled->started.fetch_add(1, std::memory_order_relaxed);
@@ -311,9 +320,9 @@ Ref<Run> EngineImpl::begin_part(const std::shared_ptr<CompiledPlan>& compiled, R
   run->key = key, run->owners_id = owners_id;
   run->is_named.store(true, std::memory_order_release);
   compiled->troupe.weigh();
-  run->on_drained = [this, compiled, on_end = std::move(on_end)](Run& drained) {
+  run->on_drained = [this, on_end = std::move(on_end)](Run& drained) {
     on_end(drained);
-    forget(drained, compiled, false);
+    forget(drained, false);
   };
   runs_.keep_part(run);
   compiled->started.fetch_add(1, std::memory_order_relaxed);
@@ -379,6 +388,7 @@ void EngineImpl::wait_for_streams() {
 // before the caller's next run. It has a priority of its own, so the two may be reordered.
 void EngineImpl::give_up(Run& run) {
   for (const auto& states : states_.all()) states->cancel_waiters(run.info().id, given_up());
+  cancel_exchanges(run.plan(), run.info().id);
   if (!run.troupe->remote) return;
   run.retain();
   Ref<Run> keep(&run);
@@ -388,13 +398,15 @@ void EngineImpl::give_up(Run& run) {
   if (run.is_named.load(std::memory_order_seq_cst)) run.troupe->remote->failed(run);
 }
 
-void EngineImpl::forget(Run& run, const std::shared_ptr<CompiledPlan>& compiled, bool is_owned,
-                        const std::string& trace, std::shared_ptr<std::promise<Status>> traced) {
+void EngineImpl::forget(Run& run, bool is_owned, const std::string& trace,
+                        std::shared_ptr<std::promise<Status>> traced) {
+  const std::shared_ptr<CompiledPlan>& compiled = run.compiled;
   const bool has_failed = run.is_poisoned();  // its status may be about to be settled
+  const bool is_written = has_failed || !trace.empty();
   EndedRun end{run.number(),
                is_owned,
                compiled->troupe.plan->name,
-               epoch_ns(),
+               is_written ? epoch_ns() : coarse_epoch_ns(),
                (clock_.now() - run.started).count(),
                has_failed ? run.status().message() : std::string(),
                run.fired(),
@@ -414,6 +426,7 @@ void EngineImpl::forget(Run& run, const std::shared_ptr<CompiledPlan>& compiled,
       write_events(run, end, compiled, {}, Inspect::Trace::as_it_is, {});
   } catch (...) {  // no memory to report it with; the run has ended all the same
   }
+  if (run.troupe->remote) cancel_exchanges(run.plan(), run.info().id);  // values that none took
   runs_.forget(run);
 }
 

@@ -7,7 +7,7 @@
 // partitions they have.
 //
 // Threads: any. Each table has its own lock, and no two are held at once. Kernels, actors and other
-// nodes are called without a lock, but `laying_mutex_`.
+// nodes are called without a lock, but `laying_mutex_`. Invariants: INVARIANTS.md.
 // Ownership: the engine owns threads, devices and states; `shut_down` ends all runs before they go.
 #pragma once
 
@@ -26,6 +26,7 @@
 #include <troupe/actors/engine/effect_record.hpp>
 #include <troupe/actors/engine/engine.hpp>
 #include <troupe/actors/engine/engine_clock.hpp>
+#include <troupe/actors/engine/initial_record.hpp>
 #include <troupe/actors/engine/laid_variables.hpp>
 #include <troupe/actors/engine/plan_cache.hpp>
 #include <troupe/actors/engine/run_log.hpp>
@@ -155,6 +156,9 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
     explicit SystemConfig(WorkerPool& pool);
   };
 
+  /// Makes the plan of a placed program, or of this node's part of one.
+  std::shared_ptr<const Plan> plan_of(Placed placed, int call_depth, PlanName name,
+                                      StateStore& states);
   std::shared_ptr<CompiledPlan> make_troupe(Placed placed, std::vector<PassReport> reports,
                                             std::uint64_t graph);
   PlacementOptions placement_options();
@@ -171,8 +175,8 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
                  const RunOptions& options, RunTable::Slot slot);
   /// Cancels a failed run's waiters in states, and abandons the run on all its nodes.
   void give_up(Run& run);
-  void forget(Run& run, const std::shared_ptr<CompiledPlan>& compiled, bool is_owned,
-              const std::string& trace = {}, std::shared_ptr<std::promise<Status>> traced = {});
+  void forget(Run& run, bool is_owned, const std::string& trace = {},
+              std::shared_ptr<std::promise<Status>> traced = {});
   /// Asks the partitions for their events of a run that has ended; the last answer writes them to
   /// `path`, or to the flight recorder's files. `traced`, if not null, receives the status.
   void write_events(const Run& run, const EndedRun& end,
@@ -203,6 +207,9 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
   /// one of the variables whole; laying_mutex_ is locked.
   bool store_in_pieces(const mesh::detail::VariableHomes& homes);
   bool is_laid_out_now(const std::string& variable);
+  /// Cuts the values of those variables that are still whole, of which these are pieces.
+  void cut_variables(const std::vector<std::string>& pieces);
+  void cut_variables_of(const Graph& program);
   bool is_elsewhere(const StateSpec& spec) const {
     return peers_ && node_of(spec.device) != peers_->name();
   }
@@ -225,6 +232,7 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
   RunLog log_{options_};
   RunEndingCounter endings_;  // counts ended runs, of plans that are gone too
   EffectRecord effects_;
+  InitialRecord initials_;
   std::mutex laying_mutex_;  // held while a program arranges variables: tables and nodes are called
 };
 

@@ -164,7 +164,7 @@ EngineSnapshot EngineImpl::snapshot(std::chrono::nanoseconds patience) {
   EngineSnapshot s;
   s.node = node();
   s.workers = pool_->size();
-  s.devices = devices_.memory(node());
+  s.devices = devices_.snapshot(node());
   const std::vector<Ref<Run>> runs = runs_.live();
   s.recent = log_.recent();
   s.errors = log_.errors();

@@ -9,13 +9,16 @@ namespace troupe::detail {
 
 Tensor EngineImpl::get(const std::string& variable) {
   if (const auto laid = laid_.find(variable)) return get(laid->whole);
+  cut_variables({variable});
   StateSpec home;
   if (is_elsewhere(variable, home)) return peers_->get(std::string(node_of(home.device)), home);
   return variable_value(states_.own(), variable);
 }
 
 void EngineImpl::set(const std::string& variable, Tensor value) {
+  initials_.forget(variable);
   if (const auto laid = laid_.find(variable)) return set(laid->whole, std::move(value));
+  cut_variables({variable});
   StateSpec home;
   if (is_elsewhere(variable, home)) peers_->set(std::string(node_of(home.device)), home, value);
   else replace_variable(states_.own(), variable, value);
@@ -23,8 +26,10 @@ void EngineImpl::set(const std::string& variable, Tensor value) {
 }
 
 Tensor EngineImpl::get(const StateSpec& spec) {
-  if (const auto laid = laid_.find(spec))
+  if (const auto laid = laid_.find(spec)) {
+    if (Tensor value = laid_.uncut(spec.name); value.has_value()) return value;
     return mesh::detail::joined(*laid, [&](const StateSpec& piece) { return get(piece); });
+  }
   if (!is_used(spec)) laid_.note_callers(spec.name);
   const StateSpec at = declared(spec, false);
   return is_elsewhere(at) ? peers_->get(std::string(node_of(at.device)), at)
@@ -32,6 +37,7 @@ Tensor EngineImpl::get(const StateSpec& spec) {
 }
 
 void EngineImpl::set(const StateSpec& spec, Tensor value) {
+  initials_.forget(spec.name);
   if (const auto laid = laid_.find(spec)) {
     const ValueSpec& whole = laid->whole.values[0];
     if (!value.has_value() || value.dtype() != whole.dtype || value.shape() != whole.shape)
@@ -41,6 +47,10 @@ void EngineImpl::set(const StateSpec& spec, Tensor value) {
               "variable '{}': it holds {}, and cannot be set to {}", spec.name, whole.text(),
               value.has_value() ? fmt::format("{}{}", name_of(value.dtype()), value.shape().text())
                                 : "nothing"));
+    if (laid_.uncut(spec.name).has_value()) {
+      std::lock_guard lock(laying_mutex_);  // nothing cuts it meanwhile
+      if (laid_.replace_uncut(spec.name, value)) return;
+    }
     for (const auto& piece : laid->pieces) set(piece.spec, mesh::detail::cut(value, piece));
     return;
   }
@@ -90,19 +100,35 @@ bool EngineImpl::store_in_pieces(const mesh::detail::VariableHomes& homes) {
     const StateSpec& whole = laid->whole;
     if (!laid_.begin(laid)) return false;
     try {
-      // A value that a caller gave, else the initial one.
+      // A value that a caller gave, else the initial one. It stays whole until it is needed in
+      // pieces.
       const bool is_given = is_used(whole);
-      const Tensor value = is_given ? get(whole)
-                                    : whole.initial.make(whole.name, whole.values[0].dtype,
-                                                         whole.values[0].shape, options_.seed);
-      for (const auto& piece : laid->pieces) set(piece.spec, mesh::detail::cut(value, piece));
+      laid_.add(laid, is_given ? get(whole)
+                               : whole.initial.make(whole.name, whole.values[0].dtype,
+                                                    whole.values[0].shape, options_.seed));
     } catch (...) {
       laid_.abandon(laid);
       throw;
     }
-    laid_.add(laid);
   }
   return true;
+}
+
+void EngineImpl::cut_variables(const std::vector<std::string>& pieces) {
+  if (laid_.uncut_among(pieces).empty()) return;
+  std::lock_guard lock(laying_mutex_);
+  for (const auto& laid : laid_.uncut_among(pieces)) {
+    const Tensor value = laid_.uncut(laid->whole.name);
+    for (const auto& piece : laid->pieces) set(piece.spec, mesh::detail::cut(value, piece));
+    laid_.note_cut(laid->whole.name);
+  }
+}
+
+void EngineImpl::cut_variables_of(const Graph& program) {
+  std::vector<std::string> names;
+  for (std::int32_t state : mesh::detail::states_used_by(program))
+    names.push_back(program.states()[static_cast<std::size_t>(state)].name);
+  cut_variables(names);
 }
 
 bool EngineImpl::is_elsewhere(const std::string& variable, StateSpec& home) {

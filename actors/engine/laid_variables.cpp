@@ -3,6 +3,15 @@
 #include <fmt/format.h>
 
 namespace troupe {
+namespace {
+
+// The name of the variable that `w@mesh/3` is a piece of; empty: it is no piece's name.
+std::string whole_of(const std::string& piece) {
+  const std::size_t at = piece.rfind("@mesh/");
+  return at == std::string::npos ? std::string() : piece.substr(0, at);
+}
+
+}  // namespace
 
 LaidVariables::Laid LaidVariables::find(const std::string& name) const {
   std::lock_guard lock(mutex_);
@@ -25,13 +34,48 @@ bool LaidVariables::begin(const Laid& laid) {
   const auto whole = whole_.find(laid->whole.name);
   if (whole != whole_.end() && whole->second == Whole::of_programs) return false;
   laid_.try_emplace(laid->whole.name);
-  for (const auto& piece : laid->pieces) pieces_.insert(piece.spec.name);
   return true;
 }
 
-void LaidVariables::add(const Laid& laid) {
+void LaidVariables::add(const Laid& laid, Tensor value) {
   std::lock_guard lock(mutex_);
   laid_.insert_or_assign(laid->whole.name, laid);
+  if (value.has_value()) uncut_.insert_or_assign(laid->whole.name, std::move(value));
+}
+
+Tensor LaidVariables::uncut(const std::string& name) const {
+  std::lock_guard lock(mutex_);
+  const auto it = uncut_.find(name);
+  return it == uncut_.end() ? Tensor() : it->second;
+}
+
+bool LaidVariables::replace_uncut(const std::string& name, Tensor value) {
+  std::lock_guard lock(mutex_);
+  const auto it = uncut_.find(name);
+  if (it == uncut_.end()) return false;
+  std::swap(it->second, value);  // the old value goes behind the lock
+  return true;
+}
+
+void LaidVariables::note_cut(const std::string& name) {
+  std::lock_guard lock(mutex_);
+  uncut_.erase(name);
+}
+
+std::vector<LaidVariables::Laid> LaidVariables::uncut_among(
+    const std::vector<std::string>& pieces) const {
+  std::vector<Laid> found;
+  std::set<std::string> names;
+  std::lock_guard lock(mutex_);
+  if (uncut_.empty()) return found;
+  for (const std::string& piece : pieces)
+    if (std::string name = whole_of(piece); uncut_.contains(name) && names.insert(name).second)
+      found.push_back(laid_.at(name));
+  return found;
+}
+
+bool LaidVariables::is_piece(const std::string& name) const {
+  return laid_.contains(whole_of(name));
 }
 
 void LaidVariables::abandon(const Laid& laid) {
@@ -81,7 +125,7 @@ std::vector<std::string> LaidVariables::names_among(const std::vector<std::strin
   std::lock_guard lock(mutex_);
   std::set<std::string> all;
   for (const std::string& name : names)
-    if (!pieces_.contains(name)) all.insert(name);
+    if (!is_piece(name)) all.insert(name);
   for (const auto& [name, laid] : laid_) all.insert(name);
   return {all.begin(), all.end()};
 }

@@ -4,7 +4,7 @@
 //   auto homes = laid.homes(is_new);                        // for the passes of one program
 //   laid.note_used(program)                                 // false: others were faster
 //   for (const auto& v : homes.made) if (laid.begin(v)) ... // give each piece its value
-//   laid.add(v);
+//   laid.add(v, value);
 //
 // Threads: any; one program at a time begins and adds arrangements. Invariants: 1. an arrangement
 // that was added stays; 2. the names of pieces are no names of variables for callers; 3. a variable
@@ -37,11 +37,24 @@ class LaidVariables {
   /// Announces an arrangement, whose pieces get their values next; false if a program uses the
   /// variable whole.
   bool begin(const Laid& laid);
-  /// From here on `find` finds the arrangement.
-  void add(const Laid& laid);
+  /// From here on `find` finds the arrangement. `value`: the whole value, which nothing has cut
+  /// yet; none: the pieces have their values.
+  void add(const Laid& laid, Tensor value = {});
   /// Takes `begin` back.
   void abandon(const Laid& laid);
   bool is_begun(const std::string& name) const;
+
+  // ---- values that are whole until a program runs that uses the pieces, or a caller reads one
+
+  /// The value; none: it was cut, or the variable has no pieces.
+  Tensor uncut(const std::string& name) const;
+  /// Replaces it; false: it was cut.
+  bool replace_uncut(const std::string& name, Tensor value);
+  /// The pieces have their values.
+  void note_cut(const std::string& name);
+  /// The variables, by the names of their pieces, whose values are whole.
+  std::vector<Laid> uncut_among(const std::vector<std::string>& pieces) const;
+
   /// Returns the view of this table that the passes of a program get. `is_new`: no store has the
   /// state yet.
   mesh::detail::VariableHomes homes(std::function<bool(const StateSpec&)> is_new) const;
@@ -57,9 +70,11 @@ class LaidVariables {
   std::vector<std::string> names_among(const std::vector<std::string>& names) const;
 
  private:
-  mutable std::mutex mutex_;          // guards all below
-  std::map<std::string, Laid> laid_;  // null: begun
-  std::set<std::string> pieces_;      // their names
+  bool is_piece(const std::string& name) const;
+
+  mutable std::mutex mutex_;             // guards all below
+  std::map<std::string, Laid> laid_;     // null: begun
+  std::map<std::string, Tensor> uncut_;  // by the name of the whole variable
   enum class Whole : std::uint8_t { of_callers, of_programs };
   std::map<std::string, Whole> whole_;  // variables that callers gave a value, or programs use
 };

@@ -39,7 +39,9 @@ std::vector<std::shared_ptr<CompiledPlan>> PlanCache::alive() {
   std::vector<std::shared_ptr<CompiledPlan>> alive;
   std::lock_guard lock(mutex_);
   for (const auto& weak : all_)
-    if (auto compiled = weak.lock(); compiled && compiled->engine)
+    // A plan that instances are made of has no actors of its own, and is not listed.
+    if (auto compiled = weak.lock();
+        compiled && compiled->engine && !compiled->troupe.partitions.empty())
       alive.push_back(std::move(compiled));
   return alive;
 }

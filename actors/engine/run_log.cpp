@@ -49,14 +49,13 @@ void RunLog::log_failure(const EndedRun& end, const std::string& node, Time now)
     ++logged_;
   }
   if (unlogged > 0)
-    options_.log(
-        {LogRecord::Level::warning,
-         end.ended_ns,
-         node,
-         {},
-         {},
-         {},
-         fmt::format("{} more runs have failed since, of which nothing was said here", unlogged)});
+    options_.log({LogRecord::Level::warning,
+                  end.ended_ns,
+                  node,
+                  {},
+                  {},
+                  {},
+                  fmt::format("{} more runs have failed since and were not logged", unlogged)});
   options_.log({LogRecord::Level::error, end.ended_ns, node,
                 fmt::format("{}/{}", end.plan.owner, end.run), end.plan.text(), actor_of(end.error),
                 end.error});
@@ -92,8 +91,9 @@ std::function<void(Inspection&)> RunLog::writer(
       if (status.ok() && !is_flight) return;
       if (is_flight) errors->note_flight(plan, run_number, status.ok() ? file : status.message());
       const std::string text =
-          status.ok() ? fmt::format("what led to the failure of run '{}' is in '{}'", run.run, file)
-                      : status.message();
+          status.ok()
+              ? fmt::format("the events before the failure of run '{}' are in '{}'", run.run, file)
+              : status.message();
       if (!log && !is_flight) fmt::print(stderr, "troupe: run '{}': {}\n", run.run, text);
       if (!log) return;
       log({status.ok() ? LogRecord::Level::info : LogRecord::Level::warning,

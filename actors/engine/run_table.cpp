@@ -71,7 +71,13 @@ void RunTable::leave_locked() {
 
 void RunTable::keep_locked(const Ref<Run>& run) {
   if (is_closed_) shutting_down().throw_if_error();
-  live_.emplace(run->info().id, run);
+  if (!spare_) {
+    live_.emplace(run->info().id, run);
+    return;
+  }
+  spare_.key() = run->info().id;
+  spare_.mapped() = run;
+  live_.insert(std::move(spare_));
 }
 
 void RunTable::keep(const Ref<Run>& run, Slot slot) {
@@ -90,10 +96,9 @@ void RunTable::forget(Run& run) {
   const std::uint64_t id = run.info().id;
   Ref<Run> last;  // destroyed outside the lock
   std::lock_guard lock(mutex_);
-  const auto it = live_.find(id);
-  last = std::move(it->second);
-  live_.erase(it);
-  questions_.erase(id);
+  spare_ = live_.extract(id);
+  last = std::move(spare_.mapped());
+  if (!questions_.empty()) questions_.erase(id);
   clock_.forget(run.due, id);
   leave_locked();
   if (live_.empty()) drained_.notify_all();

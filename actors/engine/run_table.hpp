@@ -142,6 +142,7 @@ class RunTable {
   std::condition_variable room_;     // there is room for another run
   std::condition_variable drained_;  // live_ is empty
   std::unordered_map<std::uint64_t, Ref<Run>> live_;
+  decltype(live_)::node_type spare_;  // the node of the last run that ended, for the next
   std::unordered_map<std::uint64_t, Question> questions_;  // runs that were or will be asked
 };
 

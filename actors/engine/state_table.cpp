@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <troupe/devices/base/device_name.hpp>
+#include <troupe/ops/graph/suggest_name.hpp>
 
 namespace troupe {
 
@@ -62,23 +63,8 @@ std::vector<std::shared_ptr<StateStore>> StateTable::all() {
 
 void StateTable::settle(const StateSpec& spec) {
   std::lock_guard lock(mutex_);
-  settle_locked(spec);
-}
-
-void StateTable::settle_locked(const StateSpec& spec) {
   homes_.insert_or_assign(spec.name, spec.device);
   variables_[spec.name].insert_or_assign(std::string(node_of(spec.device)), spec);
-}
-
-void StateTable::settle_all(const Graph& graph) {
-  std::vector<bool> is_used(graph.states().size());
-  for (const Node& n : graph.nodes())
-    if (n.state >= 0) is_used[static_cast<std::size_t>(n.state)] = true;
-  std::lock_guard lock(mutex_);
-  for (std::size_t i = 0; i < is_used.size(); ++i)
-    if (const StateSpec& spec = graph.states()[i];
-        spec.kind == StateSpec::Kind::variable && is_used[i])
-      settle_locked(spec);
 }
 
 std::map<std::string, std::string> StateTable::homes() {
@@ -131,15 +117,26 @@ namespace {
 VariableState& variable_in(StateStore& states, const std::string& name, Ref<State>& keep) {
   keep = states.find(name);
   auto* v = dynamic_cast<VariableState*>(keep.get());
-  if (!v) throw Error(Code::not_found, fmt::format("the engine has no variable '{}'", name));
-  return *v;
+  if (v) return *v;
+  const std::vector<StateSpec> specs = states.specs();
+  std::vector<std::string_view> names;
+  for (const StateSpec& spec : specs)
+    if (spec.kind == StateSpec::Kind::variable) names.push_back(spec.name);
+  throw Error(Code::not_found,
+              fmt::format("the engine has no variable '{}'{}", name, did_you_mean(name, names)));
 }
 
 }  // namespace
 
 Tensor variable_value(StateStore& states, const std::string& variable) {
   Ref<State> keep;
-  Tensor value = variable_in(states, variable, keep).snapshot();
+  VariableState& v = variable_in(states, variable, keep);
+  Tensor value;
+  try {
+    value = v.snapshot();
+  } catch (const Error& e) {
+    throw Error(e.code(), fmt::format("variable '{}': {}", variable, e.what()));
+  }
   if (value.is_on_host()) return value;
   Device& device = *value.device();
   Tensor host = Tensor::empty(value.dtype(), value.shape().is_scalar() ? Shape{1} : value.shape());

@@ -57,8 +57,6 @@ class StateTable {
 
   /// Records the device of a state that a plan or a caller has used.
   void settle(const StateSpec& spec);
-  /// Records the variables that nodes of a placed graph use.
-  void settle_all(const Graph& graph);
   /// Returns the devices of all recorded states, by name.
   std::map<std::string, std::string> homes();
   /// Finds the node of a variable that is named without its graph. Returns true, and its spec, if
@@ -70,8 +68,6 @@ class StateTable {
   std::vector<std::string> variables();
 
  private:
-  void settle_locked(const StateSpec& spec);
-
   ActorHost* const host_;
   StateStore own_;   // has a lock of its own
   PrintLine print_;  // set before the first use

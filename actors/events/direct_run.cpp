@@ -39,7 +39,9 @@ DirectRun::DirectRun(const Query& query, Receive receive)
 
 void DirectRun::feed(std::size_t source, Batch batch) {
   const Time g = batch.guarantee;
-  deliver(query_.sources().at(source).step, 0, std::move(batch));
+  const std::size_t step = query_.sources().at(source).step;
+  batch.guarantee = progress_.carried(source, g);
+  deliver(step, 0, std::move(batch));
   progress_.note(source, g, [this](std::size_t idle, Time follows) {
     Batch none(query_.steps()[query_.sources()[idle].step].schema);
     none.guarantee = follows;

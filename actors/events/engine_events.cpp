@@ -29,7 +29,9 @@ json trace_parsed(const std::string& text) {
   };
   try {
     return json::parse(text, is_shallow);
-  } catch (const json::exception& error) { trace_refuse(error.what()); }
+  } catch (const json::parse_error& error) {
+    trace_refuse(fmt::format("byte {} is not of JSON", error.byte));
+  } catch (const json::exception&) { trace_refuse("it is no JSON"); }
 }
 
 std::string trace_text(const json& event, const char* field) {
@@ -57,6 +59,23 @@ void trace_sort(std::vector<EngineEvent>& events) {
   std::stable_sort(events.begin(), events.end(), [](const EngineEvent& a, const EngineEvent& b) {
     return later(a.begin, a.length) < later(b.begin, b.length);
   });
+}
+
+/// The list `events` of a node's answer, in order of their ends.
+std::vector<EngineEvent> trace_events(const json& answer) {
+  if (!answer.is_object() || !answer.contains("events") || !answer["events"].is_array())
+    trace_refuse("it has no list 'events'");
+  std::vector<EngineEvent> out;
+  const json& all = answer["events"];
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (!all[i].is_object()) trace_refuse(fmt::format("event {} is no object", i));
+    out.push_back({trace_time(all[i], "t_ns", 1, i),
+                   std::max<Time>(0, trace_time(all[i], "dur_ns", 1, i)),
+                   trace_text(all[i], "node"), trace_text(all[i], "track"),
+                   trace_text(all[i], "kind"), trace_text(all[i], "name")});
+  }
+  trace_sort(out);
+  return out;
 }
 
 /// Names that a trace gives to processes and threads.
@@ -149,19 +168,23 @@ std::vector<EngineEvent> events_of_trace(const std::string& text) {
 
 EngineAnswer events_of_answer(const std::string& text) {
   const json answer = trace_parsed(text);
-  if (!answer.is_object() || !answer.contains("events") || !answer["events"].is_array())
-    trace_refuse("it has no list 'events'");
   EngineAnswer out;
+  out.events = trace_events(answer);
   out.complete_until = trace_time(answer, "asked_ns", 1, 0);
-  const json& all = answer["events"];
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    if (!all[i].is_object()) trace_refuse(fmt::format("event {} is no object", i));
-    out.events.push_back({trace_time(all[i], "t_ns", 1, i),
-                          std::max<Time>(0, trace_time(all[i], "dur_ns", 1, i)),
-                          trace_text(all[i], "node"), trace_text(all[i], "track"),
-                          trace_text(all[i], "kind"), trace_text(all[i], "name")});
-  }
-  trace_sort(out.events);
+  return out;
+}
+
+StreamAnswer stream_of_answer(const std::string& text) {
+  const json answer = trace_parsed(text);
+  StreamAnswer out;
+  out.events = trace_events(answer);
+  for (const char* count : {"next", "lost"})
+    if (!answer.contains(count) || !answer[count].is_number_unsigned())
+      trace_refuse(fmt::format("it has no number '{}'", count));
+  out.next = answer["next"].get<std::uint64_t>();
+  out.lost = answer["lost"].get<std::uint64_t>();
+  if (answer.contains("guarantee_ns") && !answer["guarantee_ns"].is_null())
+    out.guarantee = trace_time(answer, "guarantee_ns", 1, 0);
   return out;
 }
 
@@ -187,6 +210,8 @@ const std::vector<StandingQuery>& standing_queries() {
       {"waits", "waits in a window by node, and the longest"},
       {"stalled-edges", "sends that no receive of the edge follows within the window"},
       {"silent-nodes", "nodes without an event for the window after one"},
+      {"missed-heartbeat", "nodes without an answer for the window after one"},
+      {"membership", "nodes whose state changes, and the state"},
       {"stragglers", "kernels that take twice as long on a node as on all, in a window"},
       {"queue-growth", "edges with more sends than receives in each of two windows"},
       {"alert-once", "bursts of stalled sends by edge, each reported once, after its end"}};
@@ -198,7 +223,7 @@ Query standing_query(const std::string& name, Time window) {
   const Stream engine = q.source("engine", finished_schema(), {.inserts_only = true});
   if (name == "activity") {
     // a turn is named by the number of its firings
-    q.output(name, engine.select(field("kind") != "turn")
+    q.output(name, engine.select(field("kind") != "turn" && field("kind") != "heartbeat")
                        .tumbling(window)
                        .aggregate({"node", "kind", "name"}, {count("events"), sum("ns", "busy_ns"),
                                                              events::max("ns", "longest_ns")}));
@@ -217,8 +242,16 @@ Query standing_query(const std::string& name, Time window) {
                        .aggregate({"edge"}, {count("stalls")}));
     q.set_consistency(Consistency::strong());  // no alert is taken back
   } else if (name == "silent-nodes") {
-    q.output(name, match(unless(event(engine, "x"), event(engine, "y"), window),
+    const Stream own = engine.select(field("kind") != "heartbeat" && field("kind") != "membership");
+    q.output(name, match(unless(event(own, "x"), event(own, "y"), window),
                          {.equal = {"node"}, .output = {{"node", field("x.node")}}}));
+  } else if (name == "missed-heartbeat") {
+    const Stream beats = engine.select(field("kind") == "heartbeat");
+    q.output(name, match(unless(event(beats, "x"), event(beats, "y"), window),
+                         {.equal = {"node"}, .output = {{"node", field("x.node")}}}));
+  } else if (name == "membership") {
+    q.output(name, engine.select(field("kind") == "membership")
+                       .project({{"node", field("node")}, {"state", field("name")}}));
   } else if (name == "stragglers") {
     const Stream kernels = engine.select(field("kind") == "kernel").tumbling(window);
     const Stream each = kernels.aggregate({"node", "name"}, {mean("ns", "mean")});

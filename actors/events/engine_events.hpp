@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,15 @@ struct EngineAnswer {
   Time complete_until = 0;  // ns
 };
 EngineAnswer events_of_answer(const std::string& text);
+
+/// The answer of a node at /api/stream: events since a place, stamped by hybrid clocks, in order.
+struct StreamAnswer {
+  std::vector<EngineEvent> events;
+  std::uint64_t next = 0;   ///< the place after them
+  std::uint64_t lost = 0;   ///< events before them that the node has no more
+  Time guarantee = kNever;  ///< no later event ends by then; kNever: none is known
+};
+StreamAnswer stream_of_answer(const std::string& text);
 
 /// (node text, kind text, name text, ns integer): an event as a point at its end, and its length.
 const Schema& finished_schema();

@@ -211,6 +211,7 @@ Value file_value(const FileTable::Line& line, std::size_t column, Type type,
 /// Columns of times and changes.
 struct FilePlaces {
   std::optional<std::size_t> time, begin, end, change, key;
+  std::string time_name;
   bool has(std::size_t column) const {
     for (const auto& place : {time, begin, end, change, key})
       if (place == column) return true;
@@ -236,6 +237,7 @@ FilePlaces file_places(const FileTable& table, const std::string& time) {
   }
   places.begin = places.end = std::nullopt;
   places.time = place(time);
+  places.time_name = time;
   if (places.time) return places;
   std::string names;
   for (const FileTable::Column& column : table.columns)
@@ -260,7 +262,7 @@ Time file_time(const FileTable::Line& line, std::size_t column, const char* name
 void file_message(const FileTable::Line& line, const FilePlaces& places, Key key, const Row& row,
                   Batch& messages) {
   if (places.time) {
-    const Time at = file_time(line, *places.time, "time");
+    const Time at = file_time(line, *places.time, places.time_name.c_str());
     return messages.insert(key, at, later(at, 1), row);
   }
   const Time begin = file_time(line, *places.begin, "begin");

@@ -535,6 +535,7 @@ void LanguageParser::outputs() {
     const std::size_t begin = at_;
     Formula formula = either(0);
     std::string name = peek(0).text;
+    const auto is_same = [&](const auto& field) { return field.first == name; };
     if (accept_word("AS")) {
       if (peek().kind != TokenKind::word) refuse_token(peek(), "a name");
       name = take().text;
@@ -543,6 +544,9 @@ void LanguageParser::outputs() {
     } else {
       refuse_token(peek(), "AS and a name for the value");
     }
+    if (std::any_of(options_.output.begin(), options_.output.end(), is_same))
+      refuse_at(tokens_[at_ - 1],
+                fmt::format("OUTPUT has two fields '{}'; rename one with AS", name));
     options_.output.emplace_back(std::move(name), std::move(formula));
   } while (accept(","));
 }

@@ -3,6 +3,8 @@
 #include <exception>
 #include <utility>
 
+#include <troupe/actors/runtime/clock.hpp>
+
 namespace troupe::events {
 
 void TokenQueue::add(Batch batch) {
@@ -14,6 +16,7 @@ void TokenQueue::add(Batch batch) {
 bool TokenQueue::take(Batch& token) {
   if (waiting_.empty() || credit_ == 0) return false;
   --credit_;
+  ++sent_;
   token = std::move(waiting_.front());
   waiting_.pop_front();
   return true;
@@ -26,6 +29,7 @@ bool TokenQueue::has_room() const {
 void OperatorActor::connect(Wiring wiring) {
   wiring_ = std::move(wiring);
   edges_.assign(wiring_.consumers.size(), TokenQueue(wiring_.window));
+  taken_.assign(wiring_.grants.size(), 0);
 }
 
 void OperatorActor::receive(OperatorMessage& message) {
@@ -35,8 +39,7 @@ void OperatorActor::receive(OperatorMessage& message) {
     edges_[grant->consumer].grant();
     send_waiting(grant->consumer);
   } else if (const auto* ask = std::get_if<Ask>(&message)) {
-    *ask->into = operator_->counters();
-    ask->answered->count_down();
+    ask->answers->add(ask->place, report());
     return;
   } else if (const auto* to = std::get_if<Switch>(&message)) {
     change_level(*to);
@@ -59,8 +62,28 @@ void OperatorActor::work() {
     Deliver token = std::move(in_.front());
     in_.pop_front();
     wiring_.grants[token.input]();
-    if (!has_failed_) run(token);
+    ++taken_[token.input];
+    if (has_failed_) continue;
+    const std::uint64_t began = is_watched_ ? ticks() : 0;
+    run(token);
+    if (is_watched_) busy_ += ticks() - began;
   }
+}
+
+OperatorReport OperatorActor::report() {
+  OperatorReport r;
+  r.counters = operator_->counters();
+  for (const std::uint64_t tokens : taken_) r.tokens += tokens;
+  r.busy_ns = static_cast<std::uint64_t>(TickClock::now().nanoseconds(busy_));
+  r.waiting = in_.size();
+  r.has_failed = has_failed_;
+  for (std::size_t c = 0; c < edges_.size(); ++c) {
+    r.sent.push_back(edges_[c].sent());
+    if (!edges_[c].has_room()) r.full = static_cast<std::ptrdiff_t>(c);
+  }
+  r.taken = taken_;
+  is_watched_ = true;
+  return r;
 }
 
 /// An error ends the query, not the actor, which goes on to give credit back.

@@ -16,6 +16,7 @@
 
 #include <troupe/actors/events/operator.hpp>
 #include <troupe/actors/events/partition.hpp>
+#include <troupe/actors/events/query_report.hpp>
 #include <troupe/actors/runtime/lean_actor.hpp>
 
 namespace troupe::events {
@@ -28,8 +29,8 @@ struct Grant {
   std::size_t consumer;  // as the receiver counts its consumers
 };
 struct Ask {
-  Counters* into;
-  std::latch* answered;
+  std::shared_ptr<ReportsOfOperators> answers;
+  std::size_t place;
 };
 struct Switch {
   Consistency level;
@@ -50,9 +51,12 @@ class TokenQueue {
   bool take(Batch& token);
   /// True while less than a full token waits.
   bool has_room() const;
+  /// Tokens that have left.
+  std::uint64_t sent() const { return sent_; }
 
  private:
   int credit_;
+  std::uint64_t sent_ = 0;
   std::deque<Batch> waiting_;
 };
 
@@ -92,6 +96,7 @@ class OperatorActor final : public LeanActor<OperatorMessage> {
   void forward(Batch batch);
   void send_waiting(std::size_t consumer);
   bool has_room() const;
+  OperatorReport report();
 
   const std::unique_ptr<Operator> operator_;
   const std::string title_;
@@ -100,6 +105,9 @@ class OperatorActor final : public LeanActor<OperatorMessage> {
   std::deque<Deliver> in_;
   std::vector<Batch> out_;
   bool has_failed_ = false;
+  std::vector<std::uint64_t> taken_;  // tokens, by input
+  bool is_watched_ = false;           // a report was asked for: time is measured from then on
+  std::uint64_t busy_ = 0;            // ticks
 };
 
 }  // namespace troupe::events

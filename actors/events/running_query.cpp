@@ -3,6 +3,7 @@
 #include <condition_variable>
 #include <exception>
 #include <latch>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -10,8 +11,10 @@
 
 #include <fmt/format.h>
 
+#include <troupe/actors/engine/engine_impl.hpp>
 #include <troupe/actors/events/direct_run.hpp>
 #include <troupe/actors/events/operator_actor.hpp>
+#include <troupe/actors/events/query_report.hpp>
 #include <troupe/actors/runtime/scheduler_module.hpp>
 #include <troupe/devices/base/error.hpp>
 
@@ -65,10 +68,12 @@ class RunningQuery::Run {
   bool try_feed(std::size_t source, Batch& batch);
   void finish();
   std::vector<Counters> counters();
+  std::vector<OperatorReport> reports(std::chrono::nanoseconds patience);
   Time set_consistency(const Consistency& level);
   const Query query;
 
  private:
+  std::shared_ptr<ReportsOfOperators> ask();
   void connect(int window);
   void note(std::size_t source, Time g);
   void fail(const std::exception_ptr& error);
@@ -87,21 +92,26 @@ class RunningQuery::Run {
   std::optional<caf::actor_system> system_;
   std::vector<LeanRef<OperatorActor>> actors_;  // by step
   std::vector<std::unique_ptr<SourcePort>> ports_;
-  std::mutex progress_mutex_;  // guards progress_
+  std::mutex progress_mutex_;  // guards progress_, and orders the guarantees of a source
   SourceProgress progress_;
   std::mutex switching_;  // held for a change of level, so that no other one comes between
   std::mutex mutex_;      // guards all below
   std::condition_variable changed_;
   std::exception_ptr error_;
   std::size_t open_outputs_, alive_ = 0;
+  std::shared_ptr<QueryReporter> reporter_;  // null: no node shows it
+  Reporting reporting_;
 };
 
 RunningQuery::Run::Run(const Query& of, Receive receive, RunOptions options)
     : query((check_query(of), partitioned(of, static_cast<std::size_t>(options.partitions)))),
-      own_pool_(options.pool ? std::optional<WorkerPool>()
-                             : std::optional<WorkerPool>(std::in_place, options.workers)),
-      pool_(options.pool ? *options.pool : *own_pool_), receive_(std::move(receive)),
-      progress_(query), open_outputs_(query.outputs().size()) {
+      own_pool_(options.pool || options.engine
+                    ? std::optional<WorkerPool>()
+                    : std::optional<WorkerPool>(std::in_place, options.workers)),
+      pool_(options.engine ? *options.engine->impl().pool()
+            : options.pool ? *options.pool
+                           : *own_pool_),
+      receive_(std::move(receive)), progress_(query), open_outputs_(query.outputs().size()) {
   SchedulerModule::load(config_, pool_);
   system_.emplace(config_);
   if (pool_.deterministic()) system_->await_actors_before_shutdown(false);
@@ -111,6 +121,11 @@ RunningQuery::Run::Run(const Query& of, Receive receive, RunOptions options)
   for (const Query::Port& source : query.sources())
     ports_.push_back(std::make_unique<SourcePort>(*actors_[source.step], options.window));
   connect(options.window);
+  if (!options.engine) return;
+  reporter_ = std::make_shared<QueryReporter>(
+      query, options.name.empty() ? query.outputs()[0].name : options.name, options.window,
+      [this](std::chrono::nanoseconds patience) { return reports(patience); });
+  reporting_ = Reporting(options.engine->impl(), reporter_);
 }
 
 void RunningQuery::Run::connect(int window) {
@@ -151,6 +166,8 @@ void RunningQuery::Run::connect(int window) {
 
 /// Operators end one after another; ports and the system outlive them.
 RunningQuery::Run::~Run() {
+  reporting_ = {};
+  if (reporter_) reporter_->close();
   for (auto& actor : actors_) actor->send(End{});
   wait([this] { return alive_ == 0; });
   actors_.clear();
@@ -185,8 +202,15 @@ bool RunningQuery::Run::try_feed(std::size_t source, Batch& batch) {
   throw_if_failed();
   if (batch.size() <= Batch::kMost) {
     const Time g = batch.guarantee;
-    if (!ports_[source]->add(batch)) return false;
-    if (g != kNever) note(source, g);
+    if (g == kNever) return ports_[source]->add(batch);
+    // Held over both, so that no follow-up of this source comes between.
+    const std::lock_guard lock(progress_mutex_);
+    batch.guarantee = progress_.carried(source, g);
+    if (!ports_[source]->add(batch)) {
+      batch.guarantee = g;
+      return false;
+    }
+    note(source, g);
     return true;
   }
   throw Error(Code::invalid_argument,
@@ -194,9 +218,8 @@ bool RunningQuery::Run::try_feed(std::size_t source, Batch& batch) {
                           query.sources()[source].name, batch.size(), Batch::kMost));
 }
 
-/// Gives idle sources their guarantees.
+/// Gives idle sources their guarantees, under `progress_mutex_`.
 void RunningQuery::Run::note(std::size_t source, Time g) {
-  const std::lock_guard lock(progress_mutex_);
   progress_.note(source, g, [this](std::size_t idle, Time follows) {
     Batch none(query.steps()[query.sources()[idle].step].schema);
     none.guarantee = follows;
@@ -235,13 +258,25 @@ Time RunningQuery::Run::set_consistency(const Consistency& level) {
   return effective_from(answers, reaches);
 }
 
-std::vector<Counters> RunningQuery::Run::counters() {
-  std::vector<Counters> all(actors_.size());
-  std::latch answered(static_cast<std::ptrdiff_t>(all.size()));
-  for (std::size_t s = 0; s < all.size(); ++s) actors_[s]->send(Ask{&all[s], &answered});
+std::shared_ptr<ReportsOfOperators> RunningQuery::Run::ask() {
+  auto answers = std::make_shared<ReportsOfOperators>(actors_.size());
+  for (std::size_t s = 0; s < actors_.size(); ++s) actors_[s]->send(Ask{answers, s});
   if (pool_.deterministic()) pool_.run_all();
-  answered.wait();
+  return answers;
+}
+
+std::vector<Counters> RunningQuery::Run::counters() {
+  const auto answers = ask();
+  answers->wait();
+  std::vector<Counters> all;
+  for (OperatorReport& report : answers->reports()) all.push_back(std::move(report.counters));
   return all;
+}
+
+std::vector<OperatorReport> RunningQuery::Run::reports(std::chrono::nanoseconds patience) {
+  const auto answers = ask();
+  answers->wait(patience);
+  return answers->reports();
 }
 
 RunningQuery::RunningQuery(const Query& query, Receive receive, RunOptions options) {

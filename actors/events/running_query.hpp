@@ -25,9 +25,12 @@
 
 #include <troupe/actors/events/query.hpp>
 
-namespace troupe::detail {
+namespace troupe {
+class Engine;
+namespace detail {
 class WorkerPool;
 }
+}  // namespace troupe
 
 namespace troupe::events {
 
@@ -36,6 +39,10 @@ struct RunOptions {
   detail::WorkerPool* pool = nullptr;  ///< shared with others, and longer alive than the run
   int window = 4;                      ///< tokens in flight an edge, at least 1
   int partitions = 1;                  ///< copies of the operators, by key; see partition.hpp
+  /// The query runs on this engine's workers, and its node shows it (query_report.hpp). The engine
+  /// outlives the run. `pool` and `workers` do not count then.
+  Engine* engine = nullptr;
+  std::string name = {};  ///< as it is shown; empty: the name of its first output
 };
 
 class RunningQuery {

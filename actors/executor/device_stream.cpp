@@ -22,6 +22,7 @@ void DeviceStream::copy_token_to_device(Value& value) {
 void DeviceStream::copy_to_device_or_fail(Run& run, Value& value, std::int32_t source) {
   const bool is_copied = !is_synchronous();
   const std::uint64_t began = is_copied ? ticks() : 0;
+  label({source, run.number(), 0});
   try {
     copy_token_to_device(value);
     if (is_copied) observer_.record_copy(run, source, began);
@@ -35,6 +36,7 @@ Tensor DeviceStream::start_copy_to_host(const Tensor& on_device) {
   // a host scalar has no address to copy to
   Shape shape = on_device.shape().is_scalar() ? Shape{1} : on_device.shape();
   Tensor host = device_.host_empty(on_device.dtype(), shape);
+  label({});
   device_.copy_to_host(*stream_, on_device, View(host));
   return host;
 }
@@ -64,9 +66,28 @@ Tensor DeviceStream::start_copy_to_peer(const Tensor& on_device, Device& peer) {
   }
 }
 
+void DeviceStream::time(bool on) {
+  auto* const stream = dynamic_cast<TimedStream*>(stream_.get());
+  if (!stream || on == (timed_ != nullptr)) return;
+  try {
+    stream->time(on);
+    timed_ = on ? stream : nullptr;
+  } catch (const Error&) {  // a failed device: its runs report it
+  }
+}
+
+void DeviceStream::record_timed() {
+  if (!timed_) return;
+  try {
+    for (const TimedWork& work : timed_->take_timed()) observer_.record_timed(work);
+  } catch (const Error&) {  // a failed device: its runs report it
+  }
+}
+
 void DeviceStream::count_kernel(const Ref<Run>& run) {
   if (++in_batch_ != kBatch) return;
   in_batch_ = 0;
+  record_timed();
   ++batches_;
   stream_->record()->then([this, run](const Status&) { driver_.post_self(StreamEventDone{}); });
 }

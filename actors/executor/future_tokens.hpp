@@ -1,7 +1,7 @@
 // FutureTokens: tokens that wait in a frame's instance for an iteration that is not open yet.
-//
-// Tokens are bucketed by iteration: opening an iteration reads only its own bucket. Storage of
-// tokens that have left is used again.
+// Tokens are bucketed by iteration: opening one reads only its own bucket. Threads: the partition's
+// turn. Invariants: 1. an entry is in one bucket, taken, or free, to be used again; 2. `empty` is
+// true only if all are free; 3. an `add` that throws adds nothing.
 #pragma once
 
 #include <cstddef>

@@ -114,7 +114,10 @@ KernelRunner::Outcome KernelRunner::run(IterationState& iteration, const PlanNod
   ticket->node = &node;
   KernelContext c = context(iteration, node, scratch_.data());
   c.set_sink(this, ticket);
-  if (run_state.fault) stream_.stream().attribute(run_state.fault, node.source);
+  if (run_state.fault) {
+    stream_.stream().attribute(run_state.fault, node.source);
+    stream_.label({node.source, run_state.run->number(), iteration.number});
+  }
   Cost& cost = costs_[static_cast<std::size_t>(node.index)];
   const std::int64_t expected_ns = cost.nanoseconds.load(std::memory_order_relaxed);
   const bool was_heavy = expected_ns >= kHeavy;

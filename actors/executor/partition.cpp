@@ -120,7 +120,9 @@ void Partition::handle(Token& token) {
 void Partition::handle(Inspect& question) {
   // Tokens are counted when they go: later, `sent` would grow without `handled`.
   edges_.flush();
+  stream_.record_timed();
   observer_.answer(question, {runs_, frames_, kernels_});
+  stream_.time(observer_.traces());
 }
 
 // ---- runs
@@ -209,6 +211,7 @@ bool Partition::turn(int budget) {
     return false;
   }
   const std::uint64_t began = observer_.begin_turn();
+  const DeviceStream::Held held(stream_);
   kernels_.begin_turn();
   const int allowed = budget;
   int until_look = kFiringsALook;

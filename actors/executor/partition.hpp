@@ -1,5 +1,5 @@
-// Partition: the firing rule. A partition matches tokens by index, fires what is ready and delivers
-// the results. An actor drives it.
+// Partition: a part of a program on one device. It matches tokens by index, fires what is ready and
+// delivers the results. An actor drives it.
 //
 //   deliver ─► last awaited token ─► ready ─► fire ─► kernel returns ─► deliver to successors …
 //                                              │
@@ -86,7 +86,7 @@ class Partition final : private CutEdges::Client {
   void finish(IterationState& iteration, const PlanNode& node, Value* outputs);
   void finish_dead(IterationState& iteration, const PlanNode& node);
 
-  // matching (firing_rule.hpp, partition_frames.cpp)
+  // matching (firing_rule.hpp, token_delivery.cpp)
   void deliver(IterationState& iteration, const Target& target, Value&& value);
   void deliver_dead(IterationState& iteration, const Target& target);
   void deliver_to_other(IterationState& iteration, const Target& target, Value&& value);
@@ -101,7 +101,7 @@ class Partition final : private CutEdges::Client {
   void fetch(RunState& run_state, std::int32_t index, Value&& value);
   void fetch_dead(Run& run, std::int32_t index);
 
-  // frames (partition_frames.cpp)
+  // frames (iteration_window.cpp)
   void enter(IterationState& from, const PartitionPlan::Enter& enter, Value* value);
   void exit(IterationState& from, const PartitionPlan::Exit& exit, Value* value);
   void predicate(IterationState& iteration, Value&& value);
@@ -114,7 +114,7 @@ class Partition final : private CutEdges::Client {
   IterationState* advance_one(FrameState& instance);
   IterationState* end(FrameState& instance);
 
-  // cut edges (partition_frames.cpp)
+  // cut edges (token_delivery.cpp)
   void arrive(IterationState& iteration, const PartitionPlan::Receive& receive, bool is_dead,
               Value&& value) override;
   void held_token_sent(IterationState& iteration) override;

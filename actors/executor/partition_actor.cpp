@@ -4,6 +4,7 @@
 #include <utility>
 
 #include <troupe/actors/executor/remote_plan.hpp>
+#include <troupe/actors/plan/exchange.hpp>
 #include <troupe/actors/runtime/scheduler_module.hpp>
 
 namespace troupe {
@@ -27,6 +28,16 @@ PartitionActor::PartitionActor(caf::actor_config& config, std::shared_ptr<const 
       partition_(std::move(plan), index, granularity, pool.size(), *this) {}
 
 PartitionActor::~PartitionActor() = default;
+
+void PlanActors::connect(std::shared_ptr<RemotePlan> others) {
+  remote = std::move(others);
+  if (!plan->exchange) return;
+  plan->exchange->connect([others = std::weak_ptr<RemotePlan>(remote)](std::uint64_t run, int node,
+                                                                       const MeetingPlace& place,
+                                                                       std::vector<Tensor> values) {
+    if (const auto there = others.lock()) there->meet(run, node, place, std::move(values));
+  });
+}
 
 void PlanActors::post(std::int32_t partition, PartitionMessage message) {
   if (const auto& here = partitions[static_cast<std::size_t>(partition)]) {

@@ -24,6 +24,8 @@ struct PlanActors {
   /// token may run the nodes that it enables.
   std::atomic<bool> is_light{false};  // publishes nothing but itself
 
+  /// Before the first run of a plan over several nodes.
+  void connect(std::shared_ptr<RemotePlan> others);
   /// Sends to a partition of this node or of another, at once. Any thread.
   void post(std::int32_t partition, PartitionMessage message);
   /// Updates `is_light`, before a run.

@@ -25,7 +25,7 @@ void Partition::abandon_elsewhere(const Ref<Run>& run, bool here_too) {
   failures_.fail_at(
       *run, -1,
       Status(why.code(),
-             fmt::format("what passes on the run's values failed, so the run was given up: {}",
+             fmt::format("sending values of the run failed, so the run was cancelled: {}",
                          why.message())));
   for (const std::int32_t p : plan_->partitions_on[static_cast<std::size_t>(plan_->here)])
     if (p != index_ || here_too) driver_.post_at_once(p, Abandon{run});

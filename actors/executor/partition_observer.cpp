@@ -60,6 +60,15 @@ void PartitionObserver::record_wait(const Token& token) {
 }
 
 // The copy takes as long as giving it to the stream takes.
+// A graph of several launches is a kernel of no node, whose tag is their number.
+void PartitionObserver::record_timed(const TimedWork& work) {
+  const bool is_graph = work.launches > 1;
+  recorder_.add({work.is_copy ? RecordedEvent::Kind::copy : RecordedEvent::Kind::kernel, true,
+                 is_graph ? -1 : work.label.node, static_cast<std::uint64_t>(work.begin_ns),
+                 static_cast<std::uint64_t>(work.length_ns), work.label.run,
+                 is_graph ? work.launches : work.label.tag, 0});
+}
+
 void PartitionObserver::record_copy(const Run& run, std::int32_t source, std::uint64_t began) {
   recorder_.add(
       {RecordedEvent::Kind::copy, false, source, began, ticks() - began, run.number(), 0, 0});

@@ -37,13 +37,16 @@
 #include <troupe/actors/executor/run_state.hpp>
 #include <troupe/actors/observe/recorder.hpp>
 #include <troupe/actors/observe/work_account.hpp>
+#include <troupe/devices/device/activity.hpp>
 
 namespace troupe {
 
 class KernelRunner;
 struct ActorCounters;
 struct EdgeCounters;
+namespace detail {
 struct RunPart;
+}  // namespace detail
 
 /// The parts of a partition that a snapshot reads, between two firings.
 struct PartitionView {
@@ -168,6 +171,8 @@ class PartitionObserver {
                      std::int64_t took);
   /// Records a kernel that ended outside of the turn, after `took` ns.
   void record_ended(const PendingKernel& kernel, std::int64_t took);
+  /// Records work that a device has timed.
+  void record_timed(const TimedWork& work);
   void record_copy(const Run& run, std::int32_t source, std::uint64_t began);
   /// Records a failure, unless the run had failed before.
   void record_failure(const Run& run, std::int32_t source);
@@ -201,7 +206,7 @@ class PartitionObserver {
   std::uint64_t busy_for() const { return running_run_.load(std::memory_order_relaxed); }
   /// Returns the last answer about a run if nothing has happened to that run here since, and
   /// nothing can happen before a token or a grant comes.
-  std::optional<RunPart> cached_if_current(std::uint64_t run) const;
+  std::optional<detail::RunPart> cached_if_current(std::uint64_t run) const;
 
  private:
   static constexpr int kMessagesALook = 16;
@@ -219,9 +224,9 @@ class PartitionObserver {
   std::uint64_t flow_of(const Token& token, std::int32_t partition, std::int32_t receive,
                         std::int32_t ahead) const;
   void find_sources();
-  RunPart part_of(const RunState& run_state, const PartitionView& view);
-  void add_resident_loops(const PendingKernel& kernel, RunPart& part);
-  void trace_resident(const PendingKernel& kernel, OpenLoop& loop);
+  detail::RunPart part_of(const RunState& run_state, const PartitionView& view);
+  void add_resident_loops(const PendingKernel& kernel, detail::RunPart& part);
+  void trace_resident(const PendingKernel& kernel, detail::OpenLoop& loop);
   static bool has_resident_loop(const RunState& run_state, const PartitionView& view);
   std::vector<ActorCounters> actor_counters(const PartitionView& view);
   std::vector<EdgeCounters> edge_counters() const;

@@ -5,7 +5,7 @@
 //   if (tracer.is_active()) tracer.observe(iteration, node);   // before a node fires
 //   tracer.describe(instance, open_loop);             // the next snapshot
 //
-// Threads: the partition's turn.
+// Threads: the partition's turn. Invariant: a `start` observes a bounded number of firings.
 #pragma once
 
 #include <cstddef>
@@ -32,7 +32,7 @@ class PredicateTracer {
   /// Keeps the value with which the next iteration begins.
   void observe_next(const IterationState& iteration, std::int32_t loop, const Value& value);
   /// Adds what was observed of an execution.
-  void describe(const FrameState& instance, OpenLoop& loop) const;
+  void describe(const FrameState& instance, detail::OpenLoop& loop) const;
   /// Returns the node of the program that decides the loop; -1: it is in another partition.
   std::int32_t predicate_of(const FramePlan& frame) const;
 

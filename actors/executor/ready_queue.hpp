@@ -1,13 +1,13 @@
 // ReadyQueue: the nodes of one run that can fire, in the order in which they do.
 //
-//   ready.push({&iteration, &node});
-//   while (ready.has_next()) fire(ready.pop());
+//   ready.push({&iteration, &node});  while (ready.has_next()) fire(ready.pop());
 //
-// The newest usual node fires first, because its inputs are warm. Nodes of rank `first` fire before
-// all others. Heavy nodes and nodes of rank `last` are kept back: `has_next` does not see them
-// until the partition moves them to the usual ones.
+// The newest usual node fires first, because its inputs are warm. Heavy nodes and nodes of rank
+// `last` are kept back: `has_next` does not see them until the partition moves them to the usual.
 //
-// Threads: the partition's turn.
+// Threads: the partition's turn. Invariants: 1. a ready node is in one list until it is popped or
+// the queue is cleared; 2. nodes of rank `first` are popped before all others; 3. of the nodes of
+// rank `last` the earliest leaves first.
 #pragma once
 
 #include <cstddef>

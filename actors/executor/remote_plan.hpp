@@ -6,6 +6,7 @@
 //                                                     or report what they lack
 //   begin a run ─► RemotePlan::start ─► the other nodes begin their parts
 //                                    ◄─► tokens and grants, both ways: RemotePlan::post
+//                                    ◄─► values of a mesh's devices, likewise: RemotePlan::meet
 //                                    ◄── each node leaves the run once
 //   a part fails ─► RemotePlan::failed
 //
@@ -24,6 +25,7 @@
 #include <troupe/actors/placement/constraint.hpp>
 #include <troupe/actors/placement/cost_options.hpp>
 #include <troupe/actors/placement/placement.hpp>
+#include <troupe/actors/plan/meeting_place.hpp>
 #include <troupe/ops/graph/state.hpp>
 
 namespace troupe {
@@ -45,6 +47,10 @@ class RemotePlan {
   /// Sends Tokens and Grants to partitions of the other nodes, and moves from them. Messages of a
   /// run that is over are dropped.
   virtual void post(std::span<Posted> posted) = 0;
+  /// Sends values of this node's devices of a mesh to those of another node, which meet at a place
+  /// (actors/plan/exchange.hpp). Dropped if the run `run` of this engine is over.
+  virtual void meet(std::uint64_t run, std::int32_t node, const MeetingPlace& place,
+                    std::vector<Tensor> values) = 0;
   /// Called at the owner: gives the run its key and begins it on the other nodes. Each of them
   /// leaves the run once, a lost node too.
   virtual void start(Run& run) = 0;

@@ -29,7 +29,7 @@ class ResidentTracer final : public ResidentObserver {
   void see(const ResidentRun& execution) override;
   /// Another question: as much may be read again.
   void start();
-  void describe(OpenLoop& loop) const;
+  void describe(detail::OpenLoop& loop) const;
 
  private:
   struct Watch {

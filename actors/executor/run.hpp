@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <functional>
 #include <future>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -33,6 +34,7 @@ struct RunKey {
   friend auto operator<=>(const RunKey&, const RunKey&) = default;
 };
 
+class CompiledPlan;
 struct PlanActors;
 
 /// Counts of a run: firings, and tokens of cut edges.
@@ -66,8 +68,9 @@ class Run final : public Counted {
   RunKey key;
   // on a node that is not the owner: `info().id` at the owner; 0: this node owns the run
   std::uint64_t owners_id = 0;
-  std::atomic<bool> is_named{false};  // publishes key to threads that inspect runs
-  PlanActors* troupe = nullptr;       // lives as long as `on_drained`
+  std::atomic<bool> is_named{false};       // publishes key to threads that inspect runs
+  std::shared_ptr<CompiledPlan> compiled;  // holds the plan's actors
+  PlanActors* troupe = nullptr;            // its actors
   /// The result of writing the file of `RunOptions::trace`. Invalid: no trace is asked for. Set
   /// before the run begins.
   std::shared_future<Status> traced;

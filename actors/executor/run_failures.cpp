@@ -4,11 +4,15 @@
 
 #include <fmt/format.h>
 
+#include <troupe/actors/plan/instances.hpp>
+
 namespace troupe {
 
 void RunFailures::fail_at(Run& run, std::int32_t source, const Status& status) {
   observer_.node_failed(source);
   std::string where = source < 0 ? mine_.device->name() : plan_.program.graph.describe(source);
+  // Nodes of instances have one description on all devices.
+  if (source >= 0 && is_of_instances(plan_, source)) where += " on " + mine_.name;
   if (plan_.is_shared())
     where = fmt::format("node '{}': {}", plan_.nodes[static_cast<std::size_t>(mine_.node)], where);
   run.fail(Status(status.code(), fmt::format("{}: {}", where, status.message())));

@@ -1,6 +1,6 @@
 // RunFailures: makes runs fail, with an error that names node, device and frame.
-//
-// Threads: `fail_at` any; the others in the partition's turn.
+// Threads: `fail_at` any; the others in the partition's turn. Invariants: 1. a run keeps its first
+// error; 2. an error names its node or, if none is known, the device.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // RunState: the state of one run in one partition; RunStates: the runs in flight there.
-//
-// Threads: the partition's turn, but for the atomics. Ownership: `RunStates` owns the states; a
-// state that is given back is used by a later run.
+// Threads: the turn, but for the atomics. Ownership: `RunStates` owns the states and uses them
+// again. Invariants: 1. a state is active, from `start` to `end`, or idle; 2. `start` after
+// `reserve` does not throw; 3. `next` and `advance` reach each active run in turn.
 #pragma once
 
 #include <algorithm>

@@ -8,18 +8,17 @@
 #include <filesystem>
 #include <set>
 
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
+#include <troupe/ops/format/disk.hpp>
 #include <troupe/ops/format/json_text.hpp>
+#include <troupe/ops/format/replaced_file.hpp>
 
 namespace troupe {
 namespace {
 
-// Whatever a node is called, which may be what another node says: a part of a file's name, without
+// Turns the name of a node, which another node may have sent, into a part of a file's name without
 // '@'.
 std::string for_file(const std::string& name) {
   constexpr std::size_t kLongest = 60;
@@ -43,6 +42,9 @@ std::string title_of(const RecordedEvent& event, const std::string& node) {
   using Kind = RecordedEvent::Kind;
   if (event.kind == Kind::turn) return fmt::format("{} firings", event.tag);
   if (event.kind == Kind::failure && event.node < 0) return "failed";
+  if (event.kind == Kind::copy && event.node < 0) return "to the host";
+  if (event.kind == Kind::kernel && event.node < 0)
+    return fmt::format("a graph of {} launches", event.tag);
   return (event.kind == Kind::wait      ? "waits: "
           : event.kind == Kind::failure ? "failed: "
                                         : "") +
@@ -130,7 +132,10 @@ std::string slice_text(const Slice& s, const std::string& name, const std::strin
                        double begin_us, int process, std::size_t track, std::uint64_t number) {
   const std::string args =
       fmt::format("{{\"run\":{},\"{}\":{}}}", json_text(run),
-                  s.event->kind == RecordedEvent::Kind::turn ? "fired" : "iteration", s.event->tag);
+                  s.event->kind == RecordedEvent::Kind::turn                          ? "fired"
+                  : s.event->kind == RecordedEvent::Kind::kernel && s.event->node < 0 ? "launches"
+                                                                                      : "iteration",
+                  s.event->tag);
   const char* kind = name_of(s.event->kind);
   const double length_us = static_cast<double>(s.length_ns) * 1e-3;
   if (s.lane < Slice::kMost)
@@ -155,17 +160,29 @@ Status unwritten(const std::string& path, int error) {
                       std::strerror(error), is_full ? "make room or " : "")};
 }
 
-// Half a trace is none: viewers refuse it.
-Status write_whole(const std::string& path, std::FILE* file, const std::string& text) {
+// A pipe or a device: there is no earlier file to keep.
+Status write_through(const std::string& path, const std::string& text) {
+  std::FILE* file = std::fopen(path.c_str(), "we");
+  if (!file) return unwritten(path, errno);
   errno = 0;
   const bool is_written = std::fwrite(text.data(), 1, text.size(), file) == text.size();
   const int error = errno;
-  struct stat info;
-  const bool is_regular = ::fstat(::fileno(file), &info) == 0 && S_ISREG(info.st_mode);
   if (std::fclose(file) == 0 && is_written) return {};
-  const Status status = unwritten(path, !is_written && error ? error : errno ? errno : EIO);
-  if (is_regular) ::unlink(path.c_str());
-  return status;
+  return unwritten(path, !is_written && error ? error : errno ? errno : EIO);
+}
+
+// Half a trace is none: viewers refuse it. An earlier one stays until the new one is whole.
+Status write_whole(const std::string& path, const std::string& text) {
+  const ReplacedFile old = replaced_file(path);
+  if (old.is_there && !old.is_regular) return write_through(path, text);
+  try {
+    write_text(real_disk(), path, text);
+    return {};
+  } catch (const Error& e) {
+    std::string why = e.what();  // cannot save 'PATH': WHY
+    if (const std::size_t at = why.find("': "); at != std::string::npos) why.erase(0, at + 3);
+    return {e.code(), fmt::format("the trace cannot be written to '{}': {}", path, why)};
+  }
 }
 
 }  // namespace
@@ -173,8 +190,6 @@ Status write_whole(const std::string& path, std::FILE* file, const std::string& 
 Status write_trace(const std::string& path, const TracedRun& run, const Plan& plan,
                    const std::vector<PartitionSnapshot>& partitions) {
   using Kind = RecordedEvent::Kind;
-  std::FILE* file = std::fopen(path.c_str(), "we");
-  if (!file) return unwritten(path, errno);
   std::int64_t origin = INT64_MAX;
   std::set<std::uint64_t> sent, received;
   for (const PartitionSnapshot& p : partitions)
@@ -230,7 +245,7 @@ Status write_trace(const std::string& path, const TracedRun& run, const Plan& pl
       "{}}}}}\n",
       json_text(run.node), json_text(run.run), json_text(plan.name.text()), begin, run.begin_ns,
       run.took_ns, origin, lost, thinned, overlapping, json_text(run.error));
-  return write_whole(path, file, out);
+  return write_whole(path, out);
 }
 
 }  // namespace troupe

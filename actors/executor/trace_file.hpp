@@ -54,8 +54,9 @@ struct TracedRun {
 };
 
 /// Writes the events that the partitions of a plan have recorded. A file that cannot be written
-/// whole is removed; the status names it and the cause: resource_exhausted if the disk is full or a
-/// limit is reached, else failed_precondition.
+/// whole leaves no trace, and an earlier one as it was; the status names it and the cause:
+/// resource_exhausted if the disk is full or a limit is reached, else failed_precondition. Keeps an
+/// earlier file's mode, and symbolic links.
 Status write_trace(const std::string& path, const TracedRun& run, const Plan& plan,
                    const std::vector<PartitionSnapshot>& partitions);
 

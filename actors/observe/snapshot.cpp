@@ -83,11 +83,17 @@ std::string EngineSnapshot::text() const {
   std::string out = fmt::format("{}{} worker{}, {} run{} in flight\n",
                                 node.empty() ? "" : fmt::format("node '{}', ", node), workers,
                                 workers == 1 ? "" : "s", runs.size(), runs.size() == 1 ? "" : "s");
-  for (const Memory& m : devices)
+  for (const DeviceSnapshot& d : devices) {
     out += fmt::format(
-        "  {}: {:.1f} MiB in use, {:.1f} at most{}\n", m.device,
-        static_cast<double>(m.in_use) / 0x1p20, static_cast<double>(m.peak) / 0x1p20,
-        m.limit ? fmt::format(", of {:.1f}", static_cast<double>(m.limit) / 0x1p20) : "");
+        "  {}: {:.1f} MiB in use, {:.1f} at most{}\n", d.name,
+        static_cast<double>(d.in_use) / 0x1p20, static_cast<double>(d.peak) / 0x1p20,
+        d.limit ? fmt::format(", of {:.1f}", static_cast<double>(d.limit) / 0x1p20) : "");
+    for (const QueueActivity& q : d.queues)
+      if (q.enqueued > 0)
+        out +=
+            fmt::format("    queue '{}': {} of {} pieces of work under way, busy for {}\n", q.name,
+                        q.depth, q.enqueued, time_text(std::chrono::nanoseconds(q.busy_ns)));
+  }
   for (const RunSnapshot& run : runs) {
     out += fmt::format("run {} (step {}), for {}{}\n", called(run), run.step,
                        time_text(run.for_so_long), run.is_ending ? ", ending" : "");

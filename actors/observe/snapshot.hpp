@@ -21,6 +21,7 @@
 #include <troupe/actors/observe/decision.hpp>
 #include <troupe/actors/observe/queue_users.hpp>
 #include <troupe/actors/observe/run_counts.hpp>
+#include <troupe/devices/device/activity.hpp>
 
 namespace troupe {
 
@@ -56,8 +57,6 @@ struct Wait {
 /// True for a firing of a queue operation.
 bool is_at_queue(const Wait& wait);
 
-}  // namespace detail
-
 /// A loop that is executing.
 struct OpenLoop {
   std::string loop;
@@ -68,13 +67,15 @@ struct OpenLoop {
   std::int64_t first = 0, last = 0;  // iterations that are open
   std::int32_t window = 1;           // iterations that may be open
   /// The formula of the predicate, with its operands as observed shortly after the last request.
-  detail::Decision decision;
+  Decision decision;
   std::uint64_t execution = 0;  // number among the executions that the partition has begun
   bool is_endless = false;      // the predicate depends on nothing that the loop changes
   // period, in iterations, of all values that decide; 0: no period was seen
   std::int64_t repeats = 0;
   bool may_repeat = false;  // too few iterations were seen to find a period
 };
+
+}  // namespace detail
 
 enum class ActorStatus : std::uint8_t { idle, ready, running, waiting, dead, failed };
 
@@ -119,6 +120,8 @@ struct LoopSnapshot {
   double limited_by_window = 0;  // fraction of the iterations that waited for the iteration window
 };
 
+namespace detail {
+
 /// A run in a partition.
 struct RunPart {
   std::uint64_t run = 0;  // number in this engine; in a RunSnapshot the owner's number
@@ -126,10 +129,12 @@ struct RunPart {
   std::uint64_t sent = 0, received = 0;  // tokens to other partitions, and from them
   std::size_t ready = 0;                 // nodes that can fire
   std::vector<OpenLoop> loops;           // outer ones first
-  std::vector<detail::Wait> waits;       // kMostWaits at most
+  std::vector<Wait> waits;               // kMostWaits at most
   std::size_t more_waits = 0;
   static constexpr std::size_t kMostWaits = 32;
 };
+
+}  // namespace detail
 
 /// An event of a partition's flight recorder (recorder.hpp).
 struct RecordedEvent {
@@ -157,7 +162,7 @@ struct PartitionSnapshot {
   std::string device;
   bool has_answered = false;
   std::string busy_with;  // the node whose kernel its turn runs; empty: none
-  std::vector<RunPart> runs;
+  std::vector<detail::RunPart> runs;
   std::vector<ActorCounters> actors;  // empty unless asked for
   std::vector<EdgeCounters> edges;
   std::vector<LoopSnapshot> loops;
@@ -226,7 +231,7 @@ struct EndedRun {
   std::uint64_t run = 0;  // the owner's number
   bool is_owned = true;   // the reporting node started it
   PlanName plan;
-  std::int64_t ended_ns = 0;  // since the Unix epoch
+  std::int64_t ended_ns = 0;  // since the Unix epoch; of a success, to 10 ms
   std::int64_t took_ns = 0;
   std::string error;  // empty: it succeeded
   // firings on the reporting node; at the owner, on all nodes
@@ -285,16 +290,14 @@ struct Diagnosis {
 
 }  // namespace detail
 
+struct DeviceSnapshot : DeviceCounters {
+  std::string name;  // in full
+};
+
 struct EngineSnapshot {
-  struct Memory {
-    std::string device;
-    std::uint64_t in_use = 0, peak = 0, limit = 0;  // bytes; limit 0: none
-    // bytes that are swapped out to the host's memory (devices/device/swap.hpp)
-    std::uint64_t swapped = 0;
-  };
   std::string node;  // empty: no cluster
   int workers = 0;
-  std::vector<Memory> devices;
+  std::vector<DeviceSnapshot> devices;
   std::vector<RunSnapshot> runs;  // in the order they were started
   std::vector<PlanSnapshot> plans;
   std::vector<EndedRun> recent;  // the last that ended, the latest first
@@ -312,69 +315,5 @@ namespace detail {
 void add_part(RunSnapshot& run, const RunSnapshot& part);
 
 }  // namespace detail
-
-/// Returns a sentence for each cause why a run has not ended, the likeliest first. A partition that
-/// waits for another one is no cause if the other one can be asked.
-std::vector<std::string> diagnose(const RunSnapshot& run);
-std::vector<detail::Diagnosis> verdicts(const RunSnapshot& run);
-/// Returns the runs that hang, and why. `before` and `now` are two looks, a second or so apart. A
-/// run that is merely slow is not returned. A run hangs in two cases:
-/// - It has fired nothing between the looks, and no large token is in flight to it. The cause is
-///   neither a computing kernel, nor a user's actor or a queue that has taken as long before.
-/// - It is in a loop whose predicate is seen to stay true for ever. The predicate depends on
-///   nothing that the loop changes, on comparisons that are settled (decision.hpp), or on values
-///   that repeat (recurrence.hpp).
-/// `withheld` receives the runs that these looks could not judge, and later ones may.
-std::vector<detail::Diagnosis> find_hangs(const std::vector<RunSnapshot>& before,
-                                          const std::vector<RunSnapshot>& now,
-                                          std::set<RunId>* withheld = nullptr);
-namespace detail {
-
-/// Returns the verdicts without each `no_turn` that `later`, the result of `hangs` for two later
-/// looks, does not repeat. It adds none, because looks close to each other prove no other hang.
-std::vector<Diagnosis> keep_what_still_stands(std::vector<Diagnosis> verdicts,
-                                              const std::vector<Diagnosis>& later);
-/// Finds hangs by several looks at the same nodes. The first two are `apart`. More looks follow
-/// soon after each other. They withdraw verdicts about partitions that have had a turn meanwhile.
-/// They also judge runs that the first two looks could not judge, because a partition answered late
-/// or the run had waited only briefly. For that they need two looks that are `apart`. In these, and
-/// between them, all partitions of the run have answered, or their earlier answers are current.
-///
-///   HangDetector looks(400ms);
-///   do looks.add(joined_runs(...), asked, answered);
-///   while (looks.wants_more() && wait(looks.pause()));
-class HangDetector {
- public:
-  explicit HangDetector(std::chrono::nanoseconds apart) : apart_(apart) {}
-  /// Adds a look. `began`: when the answers were asked for; `ended`: when the last answer came or
-  /// was given up. Both are on one clock.
-  void add(std::vector<RunSnapshot> runs, std::chrono::nanoseconds began,
-           std::chrono::nanoseconds ended);
-  bool wants_more() const;
-  /// Returns the time until the next look begins.
-  std::chrono::nanoseconds pause() const { return count_ < 2 ? apart_ : apart_ / 4; }
-  const std::vector<Diagnosis>& verdicts() const { return verdicts_; }
-
- private:
-  struct Look {
-    std::vector<RunSnapshot> runs;
-    std::chrono::nanoseconds began{}, ended{};
-  };
-  void judge(const Look& look);
-
-  const std::chrono::nanoseconds apart_;
-  int count_ = 0;
-  std::chrono::nanoseconds first_{};  // when the first ended
-  std::shared_ptr<const Look> last_;
-  // the first look since which all partitions of a run have answered each time
-  std::map<RunId, std::shared_ptr<const Look>> whole_;
-  std::set<RunId> withheld_;
-  std::vector<Diagnosis> verdicts_;
-};
-
-}  // namespace detail
-
-/// Diagnoses all runs. Each sentence names its run.
-std::vector<std::string> diagnose(const EngineSnapshot& engine);
 
 }  // namespace troupe

@@ -55,7 +55,7 @@ Constraint parse_constraint(std::string_view text, std::string_view here) {
         refuse(fmt::format("has a part '{}', which means nothing", part));
       c.device = part;
     } else if (value.empty()) {
-      refuse(fmt::format("does not say which {}", key));
+      refuse(fmt::format("does not name the {}", key));
     } else if (key == "label") {
       const std::string_view label = next(value, '=');
       c.labels.emplace_back(label, value);

@@ -103,7 +103,9 @@ void Forecaster::build() {
     const Node& n = g.node(id);
     const std::size_t inputs = n.op->name == "NextIteration" ? 1 : n.inputs.size();
     for (std::size_t i = 0; i < inputs; ++i)
-      connect(n.inputs[i].node, id, model_.size_of(g.spec(n.inputs[i])).bytes);
+      // a Group gets no value from another device
+      connect(n.inputs[i].node, id,
+              n.op->name == "Group" ? 1 : model_.size_of(g.spec(n.inputs[i])).bytes);
     for (std::int32_t c : n.controls) connect(c, id, 0);
   }
   for (auto scope = scopes_.rbegin(); scope != scopes_.rend(); ++scope) order(*scope);

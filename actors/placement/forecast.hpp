@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include <troupe/actors/controlflow/frames.hpp>
+#include <troupe/actors/frames/frames.hpp>
 #include <troupe/actors/placement/cost_model.hpp>
 
 namespace troupe {

@@ -367,8 +367,10 @@ class PlacementOf {
   std::map<const FunctionDef*, std::string> homes_;
 };
 
-// Rewrites a placed program. A loop's constants enter it on every device that uses them. f32
-// tensors are sent between nodes as bf16 on all edges, or on the edges from and to an EdgeAsBf16.
+// Rewrites a placed program. A loop's constants enter it on every device that uses them. A Group,
+// which needs no value, gets one boolean from each other device: else a step that updates variables
+// there would send these whole. f32 tensors are sent between nodes as bf16 on all edges, or on the
+// edges from and to an EdgeAsBf16.
 class Cutter {
  public:
   Cutter(const Program& program, const std::vector<std::string>& device, bool as_bf16)
@@ -414,12 +416,44 @@ class Cutter {
     const Node& old = g_.node(id);
     for (std::size_t i = 0; i < old.inputs.size(); ++i)
       if (old.op->name != "NextIteration" || i != 1)
-        node.inputs[i] = brought(old.inputs[i], device, wants_lossy_[at(id)]);
+        // a Group waits for its inputs, and has no use for their values
+        node.inputs[i] =
+            brought(old.inputs[i], device, wants_lossy_[at(id)] && old.op->name != "Group");
     for (std::int32_t c : old.controls)
       if (enter_[at(c)] >= 0)
         std::replace(node.controls.begin(), node.controls.end(), rewriter_.control_at(c),
                      entered(enter_[at(c)], device).node);
+    if (old.op->name == "Group") join_on_their_devices(old, device, node);
     return node;
+  }
+
+  // Replaces the inputs of a Group from each other device by one Group on that device.
+  void join_on_their_devices(const Node& old, const std::string& device, Node& group) {
+    std::map<std::string, std::vector<std::size_t>> elsewhere;  // by device: places of inputs
+    for (std::size_t i = 0; i < old.inputs.size(); ++i) {
+      const std::int32_t from = old.inputs[i].node;
+      const std::string& op = g_.node(from).op->name;  // feeds and constants are not sent as tokens
+      if (device_[at(from)] != device && enter_[at(from)] < 0 && op != "Input" && op != "Constant")
+        elsewhere[device_[at(from)]].push_back(i);
+    }
+    std::vector<char> is_joined(old.inputs.size(), false);
+    for (const auto& [there, inputs] : elsewhere) {
+      const ValueSpec& first = g_.spec(old.inputs[inputs[0]]);
+      if (inputs.size() == 1 && !first.is_list() && first.shape.is_scalar()) continue;
+      Node part;
+      part.op = old.op;
+      for (const std::size_t i : inputs) part.inputs.push_back(rewriter_.at(old.inputs[i]));
+      part.outputs = old.outputs;
+      part.site = old.site;
+      part.scope = old.scope;
+      part.origin = old.origin;
+      for (const std::size_t i : inputs) is_joined[i] = i != inputs[0];
+      group.inputs[inputs[0]] = append(std::move(part), there);
+    }
+    std::vector<Edge> left;
+    for (std::size_t i = 0; i < group.inputs.size(); ++i)
+      if (!is_joined[i]) left.push_back(group.inputs[i]);
+    group.inputs = std::move(left);
   }
 
   static bool hands_on(const Node& n) {

@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include <fmt/format.h>
 
 #include <troupe/actors/placement/forecast.hpp>
+#include <troupe/actors/plan/loop_overlap.hpp>
 #include <troupe/devices/base/text.hpp>
+#include <troupe/devices/device/choices.hpp>
 #include <troupe/ops/graph/host_kernel.hpp>
 #include <troupe/ops/graph/node_index.hpp>
 
@@ -32,10 +35,9 @@ class Explanation {
               const std::string& home)
       : plan_(plan), g_(plan.program.graph), model_(costs, names(plan, home), measured),
         home_(index(home)), forecaster_(plan.program, model_, home_) {
-    std::vector<std::int32_t> device;
     for (std::int32_t p : plan.partition_of)
-      device.push_back(static_cast<std::int32_t>(index(plan.partitions[at(p)].name)));
-    forecast_ = forecaster_.run(device);
+      device_.push_back(static_cast<std::int32_t>(index(plan.partitions[at(p)].name)));
+    forecast_ = forecaster_.run(device_);
     const Forecast alone = forecaster_.run(
         std::vector<std::int32_t>(plan.partition_of.size(), static_cast<std::int32_t>(home_)));
     all_at_home_ = alone.ns;
@@ -46,7 +48,8 @@ class Explanation {
     if (model_.devices().size() > 1)
       out += fmt::format("; {} with all of it on {}", readable_ns(all_at_home_),
                          model_.devices()[home_]);
-    return out + "\n" + devices() + on_host() + sources() + edges() + path();
+    return out + "\n" + devices() + on_host() + choices() + replays() + sources() + edges() +
+           overlaps() + path();
   }
 
  private:
@@ -98,6 +101,36 @@ class Explanation {
       if (!names.empty())
         out += fmt::format("\non the host, for {} lacks their primitives: {}\n", partition.name,
                            names);
+    }
+    return out;
+  }
+
+  // How devices compute primitives for which they have several ways.
+  std::string choices() const {
+    std::string out;
+    for (std::size_t p = 0; p < plan_.partitions.size(); ++p) {
+      const PartitionPlan& partition = plan_.partitions[p];
+      const auto* const device = dynamic_cast<const ChoosingDevice*>(partition.device);
+      std::set<Primitive> called;
+      for (std::int32_t id = 0; device && id < g_.size(); ++id)
+        if (plan_.partition_of[at(id)] == static_cast<std::int32_t>(p))
+          called.insert(g_.node(id).op->primitives.begin(), g_.node(id).op->primitives.end());
+      for (const Primitive primitive : called)
+        if (const std::string choice = device->choice(primitive); !choice.empty())
+          out += fmt::format("\non {}, {}: {}\n", partition.name, name_of(primitive), choice);
+    }
+    return out;
+  }
+
+  // How many launches of its devices were replayed so far, by all plans.
+  std::string replays() const {
+    std::string out;
+    for (const PartitionPlan& partition : plan_.partitions) {
+      if (!partition.device) continue;
+      for (const QueueActivity& q : partition.device->counters().queues)
+        if (q.graphs > 0)
+          out += fmt::format("\non {}, of {} launches {} were replayed, by {} of graphs\n",
+                             partition.name, q.launches, q.replayed, q.graphs);
     }
     return out;
   }
@@ -212,6 +245,23 @@ class Explanation {
     return (size.is_known ? "" : "~") + readable_bytes(size.bytes);
   }
 
+  // ---- loops over several devices
+
+  std::string overlaps() const {
+    std::string out;
+    for (const LoopOverlap& l : loop_overlaps(forecaster_, g_, model_, device_)) {
+      out += fmt::format("  loop '{}', {} an iteration, then one each {}, limited by {}\n   ",
+                         forecaster_.frames().all()[at(l.frame)].name, readable_ns(l.length_ns),
+                         readable_ns(l.period_ns), l.limit);
+      for (const auto& [device, ns] : l.busy_ns)
+        out += fmt::format(" {} {}{}", model_.devices()[device], readable_ns(ns),
+                           device == l.busy_ns.back().first ? "" : ",");
+      out += fmt::format(" busy; bubble {:.0f}% of {} iterations\n",
+                         100 * l.bubble(model_.options().trips), model_.options().trips);
+    }
+    return out.empty() ? out : "\nloops over devices\n" + out;
+  }
+
   // ---- the critical path
 
   std::string path() const {
@@ -242,6 +292,7 @@ class Explanation {
   const CostModel model_;
   const std::size_t home_;
   Forecaster forecaster_;
+  std::vector<std::int32_t> device_;  // by node, an index into the model's devices
   Forecast forecast_;
   double all_at_home_ = 0;
 };
@@ -250,7 +301,9 @@ class Explanation {
 
 std::string explain(const Plan& plan, std::span<const PassReport> passes, const CostOptions& costs,
                     const Measured& measured, const std::string& home) {
-  std::string out = Explanation(plan, costs, measured, home).text();
+  // Instances are alike: the one partition that they are made of stands for all.
+  const Plan& shown = plan.compiled ? *plan.compiled : plan;
+  std::string out = Explanation(shown, costs, measured, home).text();
   if (!passes.empty()) out += "\nnodes after each pass\n";
   for (const PassReport& r : passes) {
     out += fmt::format("  {:<16} {:>7} -> {:>7}\n", r.name, r.nodes_before, r.nodes_after);

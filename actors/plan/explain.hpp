@@ -5,7 +5,7 @@
 #include <string>
 
 #include <troupe/actors/placement/cost_model.hpp>
-#include <troupe/actors/plan/pipeline.hpp>
+#include <troupe/actors/plan/pass_order.hpp>
 #include <troupe/actors/plan/plan.hpp>
 
 namespace troupe {

@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include <troupe/actors/placement/placement.hpp>
-#include <troupe/actors/plan/edge_windows.hpp>
+#include <troupe/actors/plan/cut_edge_credit.hpp>
 #include <troupe/actors/plan/plan_calls.hpp>
 #include <troupe/actors/plan/plan_draft.hpp>
 #include <troupe/actors/plan/plan_kernels.hpp>
@@ -55,7 +55,7 @@ class Planner {
     for (std::int32_t id = 0; id < g.size(); ++id) add(id);
     add_edges(d_);
     add_call_edges(d_.plan, *d_.frames, d_.partition_of, d_.parts);
-    set_windows(d_.plan, edge_ahead_);
+    set_cut_edge_credit(d_.plan, edge_ahead_);
     for (PartitionPlan& p : d_.plan.partitions) {
       for (FramePlan& f : p.frames) f.invariant_targets.resize(at(f.invariants));
       for (const PartitionPlan::Enter& e : p.enters)
@@ -252,13 +252,6 @@ class Planner {
             {node.first_input + i, constant(q, d_.frames->resolve(n.inputs[at(i)]).node), -1});
     d_.local[at(id)] = node.place = static_cast<std::int32_t>(f.nodes.size());
     f.nodes.push_back(node);
-  }
-
-  static PlanNode::Rank rank_of(const Node& n) {
-    const std::string& op = n.op->name;
-    if (op == "ListPop" || op == "ListTake" || op == "ListRead") return PlanNode::Rank::last;
-    return !n.outputs.empty() && n.outputs[0].is_list() ? PlanNode::Rank::first
-                                                        : PlanNode::Rank::usual;
   }
 
   std::int32_t constant(std::int32_t q, std::int32_t id) {

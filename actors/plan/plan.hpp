@@ -23,7 +23,10 @@
 
 namespace troupe {
 class ResidentKernel;
+namespace mesh::detail {
+class Exchange;
 }
+}  // namespace troupe
 
 namespace troupe::detail {
 
@@ -278,6 +281,10 @@ struct Plan {
   PlanName name;
   Program program;
   std::shared_ptr<const void> keep;  // strings that the program's sites refer to
+  // If this plan has instances (instances.hpp): the plan that they are instances of, whose kernels
+  // they share, and where they meet. Null: it has none.
+  std::shared_ptr<const Plan> compiled;
+  std::shared_ptr<mesh::detail::Exchange> exchange;
   std::vector<PartitionPlan> partitions;
   std::vector<std::int32_t> partition_of;  // by node of the program
   // names of the cluster's nodes that take part, in order of their first partition

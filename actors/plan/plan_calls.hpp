@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include <troupe/actors/controlflow/frames.hpp>
+#include <troupe/actors/frames/frames.hpp>
 #include <troupe/actors/plan/plan.hpp>
 
 namespace troupe {

@@ -87,7 +87,14 @@ PlanDescription describe(const Plan& plan) {
 // FNV-1a over the facts that a node and the plan's owner must agree on: the destination of each
 // token, and how often it is sent.
 std::vector<std::uint64_t> fingerprints(const Plan& plan) {
-  std::vector<std::uint64_t> all(plan.nodes.size(), 0xCBF29CE484222325ull);
+  constexpr std::uint64_t kBasis = 0xCBF29CE484222325ull;
+  if (plan.compiled) {  // each node has all of it, and its own instances
+    std::uint64_t hash = kBasis ^ plan.partitions.size();
+    for (const std::uint64_t of_node : fingerprints(*plan.compiled))
+      hash = (hash ^ of_node) * 0x100000001B3ull;
+    return std::vector<std::uint64_t>(plan.nodes.size(), hash);
+  }
+  std::vector<std::uint64_t> all(plan.nodes.size(), kBasis);
   const auto number_of = [&](std::int32_t partition) {
     return plan.partitions[at(partition)].number;
   };

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include <troupe/actors/controlflow/frames.hpp>
+#include <troupe/actors/frames/frames.hpp>
 #include <troupe/actors/plan/plan.hpp>
 #include <troupe/actors/plan/plan_part.hpp>
 #include <troupe/ops/graph/node_index.hpp>

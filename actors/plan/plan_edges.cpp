@@ -310,7 +310,7 @@ class EdgeMaker {
         throw Error(
             Code::invalid_argument,
             fmt::format(
-                "loop '{}' spans several devices and has no LoopCond to tell them when it ends",
+                "loop '{}' spans several devices and has no LoopCond to signal its end to them",
                 d_.frames->all()[frame].name));
     }
     for (std::int32_t id = 0; id < d_.graph().size(); ++id) {
@@ -371,8 +371,8 @@ class EdgeMaker {
       return extend(d_.partition(q).exits[at(d_.local[at(predicate.node)])].targets);
     if (d_.frames->role(predicate.node) == Role::enter)
       throw Error(Code::invalid_argument,
-                  fmt::format("the predicate of loop '{}' is what comes into its first iteration: "
-                              "nothing tells the next whether it is to be",
+                  fmt::format("the predicate of loop '{}' is the value that enters its first "
+                              "iteration; compute one in each iteration",
                               d_.frames->all()[at(d_.frames->frame(predicate.node))].name));
     const auto first_output =
         at(d_.frame_of(predicate.node).nodes[at(d_.local[at(predicate.node)])].first_output);

@@ -6,7 +6,7 @@
 #include <set>
 #include <utility>
 
-#include <troupe/actors/controlflow/frames.hpp>
+#include <troupe/actors/frames/frames.hpp>
 #include <troupe/actors/observe/queue_users.hpp>
 #include <troupe/ops/graph/function_def.hpp>
 #include <troupe/ops/graph/node_index.hpp>
@@ -20,8 +20,9 @@ struct PlanParts::Whole {
   Whole(const Plan& p, const Placed& from)
       : plan(p), placed(from), fed(numbered(from.program.feeds)),
         frames(from.program.graph, fed, p.partition_of), nodes_on(p.nodes.size()) {
-    is_divisible = std::none_of(plan.partitions.begin(), plan.partitions.end(),
-                                [](const PartitionPlan& q) { return q.has_cut_function; });
+    is_divisible =
+        !plan.compiled && std::none_of(plan.partitions.begin(), plan.partitions.end(),
+                                       [](const PartitionPlan& q) { return q.has_cut_function; });
     for (std::size_t f = 1; f < frames.all().size(); ++f)
       if (const FunctionDef* function = frames.all()[f].function)
         frame_of.emplace(function, static_cast<std::int32_t>(f));

@@ -16,7 +16,8 @@
 // of cut edges are numbered elsewhere, and sent with the part. `fingerprints` check the equality.
 //
 // If functions are called over several devices, every node is sent the whole program, because a
-// partition with part of a call receives messages from every partition that may call.
+// partition with part of a call receives messages from every partition that may call. If devices of
+// a mesh run instances of the plan, every node is sent all of it too, and makes its own instances.
 #pragma once
 
 #include <cstdint>

@@ -3,84 +3,44 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
+#include <deque>
+#include <exception>
 #include <map>
 #include <mutex>
 #include <shared_mutex>
 
 #include <fmt/format.h>
 
+#include <troupe/actors/trace/extent_use.hpp>
+#include <troupe/actors/trace/trace.hpp>
 #include <troupe/controlflow/build.hpp>
 #include <troupe/controlflow/function.hpp>
 #include <troupe/controlflow/list.hpp>
 #include <troupe/controlflow/list_ops.hpp>
+#include <troupe/ops/eager/bind_observer.hpp>
 #include <troupe/ops/eager/replay.hpp>
 #include <troupe/ops/eager/staged.hpp>
 #include <troupe/ops/graph/function_def.hpp>
+#include <troupe/ops/graph/no_value.hpp>
 #include <troupe/ops/graph/tracing.hpp>
 
 namespace troupe::detail {
 namespace {
 
-// One thread traces at a time, in all functions: a trace may call other functions, in any order.
-std::recursive_mutex& tracing_mutex() {
-  static std::recursive_mutex mutex;
-  return mutex;
-}
-
 constexpr int kRetracesBeforeWarning = 5;
-
-// One graph of a function, with the values that it captures besides its arguments.
-struct Trace {
-  std::vector<ValueSpec> arguments;
-  std::vector<HostArgument> host;
-  const EagerHost* on = nullptr;
-  std::shared_ptr<StagedFunction> staged;  // takes arguments and captures, yields results
-  Exprs captures;                          // values from outside
-  std::vector<bool> yields;                // one a result: is it an expression?
-  const Eager* scope = nullptr;            // in which it was traced; it may have ended
-  // As a function of graphs that call it, by their ids.
-  std::map<std::uint64_t, const FunctionDef*> defined_in;
-
-  bool covers(const Exprs& given) const {
-    if (given.size() != arguments.size()) return false;
-    for (std::size_t i = 0; i < given.size(); ++i)
-      if (!is_covered(given[i], arguments[i])) return false;
-    return true;
-  }
-
- private:
-  // Without making a spec of an eager tensor: each call asks.
-  static bool is_covered(const Expr& e, const ValueSpec& by) {
-    if (e.reader().depth() > 0 || by.is_list() || e.held().is_list()) return by.covers(e.spec());
-    const Tensor& t = e.held().tensor();
-    return t.dtype() == by.dtype && by.shape.covers(t.shape());
-  }
-};
-
-bool is_same(const std::vector<HostArgument>& a, const std::vector<HostArgument>& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                    [](const HostArgument& x, const HostArgument& y) { return x.key == y.key; });
-}
-
-std::string text_of(const std::vector<ValueSpec>& tensors, const std::vector<HostArgument>& host) {
-  std::string text = "(";
-  for (const ValueSpec& s : tensors) text += (text.size() > 1 ? ", " : "") + s.text();
-  for (std::size_t i = 0; i < host.size(); ++i)
-    text += (i == 0 ? (tensors.empty() ? "" : "; ") : ", ") + host[i].text;
-  return text + ")";
-}
-
-bool differ_in_extents(const ValueSpec& a, const ValueSpec& b) {
-  return a.dtype == b.dtype && a.depth == b.depth && a.shape.has_rank() && b.shape.has_rank() &&
-         a.shape.rank() == b.shape.rank();
-}
+// Traces of one thread inside one another. Each takes some kilobytes of its stack.
+constexpr int kMostTracesAtOnce = 256;
+constexpr std::size_t kMostKept = 256;  // graphs that no call uses
 
 }  // namespace
 
 struct TracedFunction::Impl {
+  // States that start as an expression of the trace does.
+  using Initial = std::vector<std::pair<StateSpec, Expr>>;
+
   Impl(std::string n, FunctionOptions o, const Site& at)
       : name(fmt::format("function '{}' ({})", n, at.text())), short_name(std::move(n)),
-        options(std::move(o)) {}
+        made_at(at), options(std::move(o)) {}
 
   [[noreturn]] void refuse(const std::string& why, Code code = Code::invalid_argument) const {
     throw Error(code, name + ": " + why);
@@ -89,36 +49,50 @@ struct TracedFunction::Impl {
   Eager& scope_of(const Operands& tensors) const;
   Exprs in_scope(Reader& reader, const Operands& tensors) const;
   std::vector<ValueSpec> specs_of(const Exprs& arguments) const;
-  std::shared_ptr<Trace> find(const Exprs& arguments, const std::vector<HostArgument>& host,
-                              const EagerHost* on) const;
-  std::shared_ptr<Trace> trace_for(const Exprs& arguments, const std::vector<HostArgument>& host,
+  std::shared_ptr<Trace> find(const Exprs& arguments, const ArgumentForm& form,
+                              const Where& where) const;
+  std::shared_ptr<Trace> trace_for(const Exprs& arguments, const ArgumentForm& form,
                                    const Body& body, Eager& scope, const Graph* caller,
                                    const Site& at);
-  std::vector<ValueSpec> relaxed(const std::vector<ValueSpec>& specs,
-                                 const std::vector<HostArgument>& host, const EagerHost* on) const;
+  std::vector<ValueSpec> relaxed(const std::vector<ValueSpec>& specs, const ArgumentForm& form,
+                                 const Where& where) const;
   std::shared_ptr<Trace> trace(const std::vector<ValueSpec>& specs, const Exprs& arguments,
-                               const std::vector<HostArgument>& host, const Body& body,
+                               const ArgumentForm& form, const Where& where, const Body& body,
                                Eager& scope, const Graph* caller, bool may_create,
                                bool& has_created);
+  std::exception_ptr give_first_values(const Trace& made, const Exprs& arguments,
+                                       const Initial& initial, Eager& scope) const;
+  void keep(std::shared_ptr<StagedGraph> graph) {
+    kept.push_back(std::move(graph));
+    if (kept.size() > kMostKept) kept.pop_front();
+  }
   Operands run_recursive(Graph& graph, const std::vector<ValueSpec>& specs, const Exprs& arguments,
                          const Body& body);
   /// The call of the function under way that a call with these arguments recurs to; null: none.
   NamedFunction* recurs(const Graph& caller, const Exprs& arguments,
-                        const std::vector<HostArgument>& host) const;
+                        const ArgumentForm& form) const;
+  bool has_extent_in_code(const Trace& made, const ArgumentForm& form, const Where& where) const;
   void add(std::shared_ptr<Trace> made);
+  std::string reason_for(const Trace& made) const;
+  std::string explain_cache(const Trace& called) const;
   void warn_of_retraces(const Trace& made);
-  Exprs call_in(Graph& graph, Trace& trace, const Exprs& arguments, const Site& at) const;
+  Exprs call_in(Graph& graph, Trace& trace, const Exprs& arguments, Eager& scope,
+                const Site& at) const;
   const FunctionDef& defined_in(Graph& root, Trace& trace) const;
 
   const std::string name, short_name;
+  const Site made_at;
   const FunctionOptions options;
   mutable std::shared_mutex mutex;  // guards traces
   std::vector<std::shared_ptr<Trace>> traces;
-  // Graphs that no call uses any more, kept because the code may have kept expressions of them.
-  std::vector<std::shared_ptr<StagedGraph>> kept;
+  // Graphs that no call uses any more. The code may have kept expressions of them, whose use is an
+  // error that names the function as long as the graph is here.
+  std::deque<std::shared_ptr<StagedGraph>> kept;
   std::atomic<int> count{0};  // these two publish nothing but themselves
   std::atomic<std::uint64_t> evictions{0};
   bool is_warned = false;
+  // host code computes with extents, so each shape has a trace; guarded by Tracing::mutex()
+  bool extents_matter = false;
   std::map<std::string, Site> created;  // states that the first trace has declared
   // Traces that run their code now; `self` is set while calls may recur to it.
   struct UnderWay {
@@ -131,6 +105,7 @@ struct TracedFunction::Impl {
 // ---- arguments
 
 Eager& TracedFunction::Impl::scope_of(const Operands& tensors) const {
+  if (const Tracing* around = Tracing::active(); around && around->scope()) return *around->scope();
   for (const Operand& o : tensors)
     if (o.is_expr() && o.expr().reader().depth() == 0)
       return static_cast<Eager&>(o.expr().reader());
@@ -164,8 +139,8 @@ Exprs TracedFunction::Impl::in_scope(Reader& reader, const Operands& tensors) co
           reader.adopt(Expr(nullptr, o.is_number() ? o.number_as(wanted) : o.literal()), o.site()));
     }
     if (i < options.signature.size() && !options.signature[i].covers(out[i].spec()))
-      refuse(fmt::format("argument {} is {}, and its signature says {}", i, out[i].spec().text(),
-                         options.signature[i].text()));
+      refuse(fmt::format("argument {} is {}, and its signature requires {}", i,
+                         out[i].spec().text(), options.signature[i].text()));
   }
   return out;
 }
@@ -180,27 +155,26 @@ std::vector<ValueSpec> TracedFunction::Impl::specs_of(const Exprs& arguments) co
 
 // ---- finding a trace, or making one
 
-std::shared_ptr<Trace> TracedFunction::Impl::find(const Exprs& arguments,
-                                                  const std::vector<HostArgument>& host,
-                                                  const EagerHost* on) const {
+std::shared_ptr<Trace> TracedFunction::Impl::find(const Exprs& arguments, const ArgumentForm& form,
+                                                  const Where& where) const {
   const std::shared_lock lock(mutex);
   // the most relaxed ones come last
   for (std::size_t i = traces.size(); i-- > 0;) {
     const Trace& t = *traces[i];
-    if (t.on == on && t.covers(arguments) && is_same(t.host, host)) return traces[i];
+    if (t.runs(where) && t.covers(arguments) && t.form.is_same(form)) return traces[i];
   }
   return nullptr;
 }
 
 // The extents that an earlier trace of the same ranks does not share are unknown.
 std::vector<ValueSpec> TracedFunction::Impl::relaxed(const std::vector<ValueSpec>& specs,
-                                                     const std::vector<HostArgument>& host,
-                                                     const EagerHost* on) const {
-  if (!options.relax_shapes || !options.signature.empty()) return specs;
+                                                     const ArgumentForm& form,
+                                                     const Where& where) const {
+  if (!options.relax_shapes || extents_matter || !options.signature.empty()) return specs;
   std::vector<ValueSpec> wide = specs;
   const std::shared_lock lock(mutex);
   for (const std::shared_ptr<Trace>& t : traces) {
-    if (t->on != on || t->arguments.size() != specs.size() || !is_same(t->host, host)) continue;
+    if (!t->runs(where) || t->arguments.size() != specs.size() || !t->form.is_same(form)) continue;
     if (!std::equal(specs.begin(), specs.end(), t->arguments.begin(), differ_in_extents)) continue;
     for (std::size_t i = 0; i < wide.size(); ++i)
       wide[i].shape = wide[i].shape.common(t->arguments[i].shape);
@@ -209,40 +183,66 @@ std::vector<ValueSpec> TracedFunction::Impl::relaxed(const std::vector<ValueSpec
 }
 
 std::shared_ptr<Trace> TracedFunction::Impl::trace_for(const Exprs& arguments,
-                                                       const std::vector<HostArgument>& host,
-                                                       const Body& body, Eager& scope,
-                                                       const Graph* caller, const Site&) {
-  if (std::shared_ptr<Trace> known = find(arguments, host, scope.host())) return known;
-  const std::lock_guard one(tracing_mutex());
-  if (std::shared_ptr<Trace> known = find(arguments, host, scope.host())) return known;
+                                                       const ArgumentForm& form, const Body& body,
+                                                       Eager& scope, const Graph* caller,
+                                                       const Site&) {
+  const Where where = where_of(scope);
+  if (std::shared_ptr<Trace> known = find(arguments, form, where)) return known;
+  const std::lock_guard one(Tracing::mutex());
+  if (std::shared_ptr<Trace> known = find(arguments, form, where)) return known;
   const std::vector<ValueSpec> specs = specs_of(arguments);
   for (const UnderWay& u : under_way)
-    if (u.trace->on == scope.host() && u.trace->arguments == specs && is_same(u.trace->host, host))
+    if (u.trace->where.is_same(where) && u.trace->arguments == specs && u.trace->form.is_same(form))
       refuse(fmt::format(
           "it calls itself{} with arguments {} while it is traced for them, so that the trace "
           "would not end; {}",
-          u.self ? " by another traced function" : "", text_of(specs, host),
+          u.self ? " by another traced function" : "", text_of(specs, form.host),
           u.self ? "let it call itself"
                  : "give FunctionOptions::results, or let a host argument "
                    "change"));
-  const std::vector<ValueSpec> wide = relaxed(specs, host, scope.host());
+  const std::vector<ValueSpec> wide = relaxed(specs, form, where);
   const bool is_first = count.load(std::memory_order_relaxed) == 0;
   bool has_created = false;
-  std::shared_ptr<Trace> made =
-      trace(wide, arguments, host, body, scope, caller, is_first, has_created);
+  std::shared_ptr<Trace> made;
+  if (!(wide == specs)) {
+    try {
+      made = trace(wide, arguments, form, where, body, scope, caller, is_first, has_created);
+      extents_matter = has_extent_in_code(*made, form, where);
+    } catch (const Error&) { extents_matter = true; }  // the code may need the extents
+    if (extents_matter) made.reset();
+  }
+  if (!made)
+    made = trace(specs, arguments, form, where, body, scope, caller, is_first, has_created);
   // Code that created states is traced once more, which finds code that does so at each call.
   if (has_created) {
-    kept.push_back(made->staged->in);
-    made = trace(wide, arguments, host, body, scope, caller, false, has_created);
+    keep(made->staged->in);
+    made = trace(std::vector(made->arguments), arguments, form, where, body, scope, caller, false,
+                 has_created);
   }
+  made->reason = reason_for(*made);
   add(made);
   warn_of_retraces(*made);
   return made;
 }
 
+// Compares the trace with one whose extents are known.
+bool TracedFunction::Impl::has_extent_in_code(const Trace& made, const ArgumentForm& form,
+                                              const Where& where) const {
+  const std::shared_lock lock(mutex);
+  for (const std::shared_ptr<Trace>& t : traces) {
+    if (!t->runs(where) || t->arguments.size() != made.arguments.size() || !t->form.is_same(form))
+      continue;
+    if (std::equal(made.arguments.begin(), made.arguments.end(), t->arguments.begin(),
+                   differ_in_extents))
+      return !line_with_extent(t->staged->in->graph, made.staged->in->graph).empty();
+  }
+  return false;
+}
+
 void TracedFunction::Impl::add(std::shared_ptr<Trace> made) {
   const std::lock_guard lock(mutex);
   if (traces.size() >= std::max<std::size_t>(1, options.max_traces)) {
+    keep(traces.front()->staged->in);
     traces.erase(traces.begin());
     evictions.fetch_add(1, std::memory_order_relaxed);
   }
@@ -250,45 +250,68 @@ void TracedFunction::Impl::add(std::shared_ptr<Trace> made) {
   count.fetch_add(1, std::memory_order_relaxed);
 }
 
+// Compares it with the graph that was made before it.
+std::string TracedFunction::Impl::reason_for(const Trace& made) const {
+  const std::shared_lock lock(mutex);
+  if (traces.empty()) return "it was called for the first time";
+  const Trace& before = *traces.back();
+  for (std::size_t i = 0; i < made.arguments.size(); ++i)
+    if (i >= before.arguments.size() || !before.arguments[i].covers(made.arguments[i]))
+      return fmt::format("tensor argument {} changed from {} to {}", i,
+                         i < before.arguments.size() ? before.arguments[i].text() : "none",
+                         made.arguments[i].text());
+  const std::vector<HostArgument>&is = made.form.host, &was = before.form.host;
+  for (std::size_t i = 0; i < is.size(); ++i)
+    if (i >= was.size() || !(is[i] == was[i]))
+      return fmt::format("host argument {} changed from {} to {}", i,
+                         i < was.size() ? was[i].text : "none", is[i].text);
+  if (!made.form.is_same(before.form)) return "the types or the structure of the arguments changed";
+  return "the scope changed";
+}
+
+// One line a graph.
+std::string TracedFunction::Impl::explain_cache(const Trace& called) const {
+  const std::shared_lock lock(mutex);
+  std::string text = fmt::format("{}: {} of {} graphs are kept\n", name, traces.size(),
+                                 count.load(std::memory_order_relaxed));
+  for (const std::shared_ptr<Trace>& t : traces)
+    text += fmt::format("{} {}, traced because {}\n", t.get() == &called ? "*" : " ",
+                        text_of(t->arguments, t->form.host), t->reason);
+  return text;
+}
+
 void TracedFunction::Impl::warn_of_retraces(const Trace& made) {
   if (is_warned || count.load(std::memory_order_relaxed) <= kRetracesBeforeWarning + 1) return;
   is_warned = true;
-  std::string changed;
-  {
-    const std::shared_lock lock(mutex);
-    if (traces.size() < 2)
-      changed = fmt::format("no earlier graph is kept (max_traces is {})", options.max_traces);
-    const Trace& before = traces.size() < 2 ? made : *traces[traces.size() - 2];
-    for (std::size_t i = 0; i < made.arguments.size() && changed.empty(); ++i)
-      if (i >= before.arguments.size() || !(made.arguments[i] == before.arguments[i]))
-        changed = fmt::format("tensor argument {} changed from {} to {}", i,
-                              i < before.arguments.size() ? before.arguments[i].text() : "none",
-                              made.arguments[i].text());
-    for (std::size_t i = 0; i < made.host.size() && changed.empty(); ++i)
-      if (i >= before.host.size() || made.host[i].key != before.host[i].key)
-        changed =
-            fmt::format("host argument {} changed from {} to {}", i,
-                        i < before.host.size() ? before.host[i].text : "none", made.host[i].text);
-  }
-  if (changed.empty()) changed = "the scope changed";
   const std::string text = fmt::format(
       "{} was traced {} times, the last time because {}; pass what changes as a tensor, or give a "
       "signature",
-      name, count.load(std::memory_order_relaxed), changed);
+      name, count.load(std::memory_order_relaxed), made.reason);
   if (options.warn) options.warn(text);
   else std::fprintf(stderr, "troupe: %s\n", text.c_str());
 }
 
 std::shared_ptr<Trace> TracedFunction::Impl::trace(const std::vector<ValueSpec>& specs,
-                                                   const Exprs& arguments,
-                                                   const std::vector<HostArgument>& host,
-                                                   const Body& body, Eager& scope,
-                                                   const Graph* caller, bool may_create,
-                                                   bool& has_created) {
+                                                   const Exprs& arguments, const ArgumentForm& form,
+                                                   const Where& where, const Body& body,
+                                                   Eager& scope, const Graph* caller,
+                                                   bool may_create, bool& has_created) {
+  static thread_local int depth = 0;
+  struct Deeper {
+    Deeper() { ++depth; }
+    ~Deeper() { --depth; }
+  } const deeper;
+  if (depth > kMostTracesAtOnce)
+    refuse(fmt::format("it is traced inside of {} other traces; a recursion over a host argument "
+                       "must end, and FunctionOptions::results makes one over tensors a loop",
+                       kMostTracesAtOnce),
+           Code::resource_exhausted);
   auto made = std::make_shared<Trace>();
   made->arguments = specs;
-  made->host = host;
-  made->on = scope.host();
+  made->ends.assign(form.ends.begin(), form.ends.end());
+  made->form = form;
+  made->form.ends = made->ends;
+  made->where = where;
   made->scope = &scope;
   auto in = std::make_shared<StagedGraph>(scope.host());
   Graph& graph = in->graph;
@@ -297,11 +320,11 @@ std::shared_ptr<Trace> TracedFunction::Impl::trace(const std::vector<ValueSpec>&
   staged.keep = Keep::effects;
   Exprs inside;
   for (const ValueSpec& s : specs) {
-    inside.push_back(graph.argument(s, Site()));
+    inside.push_back(graph.argument(s, made_at));
     staged.inputs.push_back(inside.back().edge());
   }
 
-  std::vector<std::pair<StateSpec, Expr>> initial;
+  Initial initial;
   Tracing::Callbacks callbacks;
   callbacks.capture = capture_into(staged, made->captures);
   callbacks.declared = [&](const StateSpec& spec, const Site& site) {
@@ -311,15 +334,30 @@ std::shared_ptr<Trace> TracedFunction::Impl::trace(const std::vector<ValueSpec>&
       created.emplace(spec.name, site);
       return;
     }
+    std::string before;
+    if (first != created.end()) {
+      before = fmt::format(", where it was created at {}", first->second.text());
+    } else {
+      for (const auto& [other, line] : created)
+        before += fmt::format("{} '{}' at {}", before.empty() ? ", which created" : ",", other,
+                              line.text());
+    }
     refuse(fmt::format("its code creates '{}' at {} in a trace after the first{}; create states "
                        "once, outside of the function or behind a test that it was done",
-                       spec.name, site.text(),
-                       first == created.end()
-                           ? std::string()
-                           : fmt::format(", where it was created at {}", first->second.text())),
+                       spec.name, site.text(), before),
            Code::failed_precondition);
   };
+  if (caller)
+    callbacks.starts_as_expression = [&](const std::string& variable, const Site& site) {
+      refuse(fmt::format("its code creates '{}' at {} from an expression, which has no value while "
+                         "another function or a graph that calls it is built; call it once before, "
+                         "or give a Tensor or an Initializer",
+                         variable, site.text()),
+             Code::failed_precondition);
+    };
   callbacks.initialized = [&](const StateSpec& spec, const Expr& value, const Site&) {
+    // in no scope of the host may it be read before
+    if (auto* here = dynamic_cast<VariableState*>(scope.state_of(spec).get())) drop_value(*here);
     initial.emplace_back(spec, value);
   };
 
@@ -331,7 +369,9 @@ std::shared_ptr<Trace> TracedFunction::Impl::trace(const std::vector<ValueSpec>&
   try {
     under_way.push_back({made.get()});
     const Until until{under_way};
-    const Tracing tracing(graph, caller, name, std::move(callbacks));
+    Tracing tracing(graph, caller, name, std::move(callbacks), &scope);
+    tracing.devices() = where.devices;
+    const DeviceScopes on(graph, where.devices);
     out = options.results.empty() ? body(inside) : run_recursive(graph, specs, inside, body);
     for (std::size_t i = 0; i < out.size(); ++i) {
       Operand& o = out[i];
@@ -350,28 +390,53 @@ std::shared_ptr<Trace> TracedFunction::Impl::trace(const std::vector<ValueSpec>&
   } catch (...) {
     // The code may have kept expressions of the trace; using one throws an error that names it.
     graph.seal_as(name + ", whose trace has failed");
-    kept.push_back(in);
+    // and variables, whose first values do not depend on what has failed
+    (void)give_first_values(*made, arguments, initial, scope);
+    keep(in);
     throw;
   }
   graph.seal_as(name);
+  staged.end = graph.size();
+  for (Expr& e : made->captures)
+    if (e.reader().depth() == 0)
+      e = Expr(nullptr, (&e.reader() == &scope ? e : scope.adopt(e, Site())).held(), e.edge());
 
   find_reads(staged, scope);
-  // Variables whose first value is an expression get it now, from the arguments of this call.
-  if (!initial.empty()) {
-    auto values = std::make_shared<StagedFunction>(name, in);
-    values->inputs = staged.inputs;
-    for (const auto& [spec, value] : initial) values->outputs.push_back(value.edge());
-    Exprs inputs = arguments;
-    inputs.insert(inputs.end(), made->captures.begin(), made->captures.end());
-    const Exprs first = call_staged(values, inputs, scope);
-    for (std::size_t k = 0; k < first.size(); ++k) {
-      const StateSpec& spec = initial[k].first;
-      if (auto* here = dynamic_cast<VariableState*>(scope.state_of(spec).get()))
-        here->replace(scope.on_host(first[k]));
-      else Variable(&scope, scope.declare(spec, Site())).assign(first[k]);
-    }
+  if (const std::exception_ptr e = give_first_values(*made, arguments, initial, scope)) {
+    keep(in);
+    std::rethrow_exception(e);
   }
   return made;
+}
+
+// Variables whose first value is an expression get it from the arguments of this call. A variable
+// whose value cannot be computed has none. Returns the first error.
+std::exception_ptr TracedFunction::Impl::give_first_values(const Trace& made,
+                                                           const Exprs& arguments,
+                                                           const Initial& initial,
+                                                           Eager& scope) const {
+  const BindObserver::Paused untold;
+  std::exception_ptr failed;
+  const StagedFunction& staged = *made.staged;
+  Exprs inputs = arguments;
+  for (const Expr& e : captured_by(scope, made.captures)) inputs.push_back(e);
+  for (const auto& [spec, value] : initial) {
+    try {
+      auto first = std::make_shared<StagedFunction>(name, staged.in);
+      first->inputs = staged.inputs;
+      first->outputs = {value.edge()};
+      const Expr is = call_staged(first, inputs, scope)[0];
+      if (auto* here = dynamic_cast<VariableState*>(scope.state_of(spec).get()))
+        here->replace(scope.on_host(is));
+      else Variable(&scope, scope.declare(spec, Site())).assign(is);
+    } catch (const Error& e) {
+      scope.refuse_reads(spec.name, fmt::format("the computation of its first value in {} has "
+                                                "failed ({})",
+                                                name, e.what()));
+      if (!failed) failed = std::current_exception();
+    }
+  }
+  return failed;
 }
 
 // ---- recursion
@@ -399,10 +464,10 @@ Operands TracedFunction::Impl::run_recursive(Graph& graph, const std::vector<Val
 }
 
 NamedFunction* TracedFunction::Impl::recurs(const Graph& caller, const Exprs& arguments,
-                                            const std::vector<HostArgument>& host) const {
+                                            const ArgumentForm& form) const {
   for (const UnderWay& u : under_way)
     if (u.self && &u.trace->staged->in->graph == &caller && u.trace->covers(arguments) &&
-        is_same(u.trace->host, host))
+        u.trace->form.is_same(form))
       return u.self;
   return nullptr;
 }
@@ -411,8 +476,9 @@ NamedFunction* TracedFunction::Impl::recurs(const Graph& caller, const Exprs& ar
 
 // The function's program as a function of the outermost graph `root`.
 const FunctionDef& TracedFunction::Impl::defined_in(Graph& root, Trace& trace) const {
-  const FunctionDef*& known = trace.defined_in[root.id()];
-  if (known) return *known;
+  if (const auto known = trace.defined_in.find(root.id()); known != trace.defined_in.end())
+    if (const std::shared_ptr<const FunctionDef> f = known->second.lock()) return *f;
+  std::erase_if(trace.defined_in, [](const auto& entry) { return entry.second.expired(); });
   const StagedFunction& staged = *trace.staged;
   const std::lock_guard lock(staged.in->mutex);
   const Graph& from = staged.in->graph;
@@ -424,6 +490,7 @@ const FunctionDef& TracedFunction::Impl::defined_in(Graph& root, Trace& trace) c
   for (Edge e : staged.inputs) def->parameters.push_back(from.spec(e));
   def->parameters.push_back(any_list());  // the environment
   for (Edge e : staged.outputs) def->results.push_back(from.spec(e));
+  const std::weak_ptr<const FunctionDef> weak = def;
   FunctionDef& to = root.add_function(std::move(def));
   auto body = std::make_shared<SubGraph>(Graph::detached(root, "the body of " + name));
   Exprs arguments;
@@ -437,21 +504,21 @@ const FunctionDef& TracedFunction::Impl::defined_in(Graph& root, Trace& trace) c
                     fmt::format("{}: a value from outside is used at {}", n, site.text()));
       });
   arguments.pop_back();
-  const Program program = prune(from, staged.inputs, staged.outputs, staged.keep);
+  const Program program = program_of(staged);
   for (const Expr& e : replay(program, body->graph, arguments)) body->outputs.push_back(e.edge());
   body->graph.seal();
   root.define(to, body);
-  known = &to;
+  trace.defined_in[root.id()] = weak;
   return to;
 }
 
 Exprs TracedFunction::Impl::call_in(Graph& graph, Trace& trace, const Exprs& arguments,
-                                    const Site& at) const {
+                                    Eager& scope, const Site& at) const {
   Graph& root = graph.root();
   const FunctionDef& f = defined_in(root, trace);
   Graph& here = root.current();
   Exprs inputs = arguments;
-  for (const Expr& e : trace.captures)
+  for (const Expr& e : captured_by(scope, trace.captures))
     inputs.push_back(&e.reader() == &here ? e : here.adopt(e, at));
   if (Graph* of = here.function_body()) {
     const Expr mine = of->expr(of->environment());
@@ -472,8 +539,8 @@ TracedFunction::TracedFunction(std::string name, FunctionOptions options, const 
 }
 TracedFunction::~TracedFunction() = default;
 
-Exprs TracedFunction::call(const Operands& tensors, const std::vector<HostArgument>& host,
-                           const Body& body, const Site& at) {
+Exprs TracedFunction::call(const Operands& tensors, const ArgumentForm& form, const Body& body,
+                           const Site& at) {
   // In a trace, or with values of a graph, it becomes a function of that graph.
   Graph* caller = nullptr;
   if (const Tracing* trace = Tracing::active()) caller = &trace->graph();
@@ -484,19 +551,20 @@ Exprs TracedFunction::call(const Operands& tensors, const std::vector<HostArgume
   Exprs made;
   std::shared_ptr<Trace> trace;
   if (caller) {
-    const std::lock_guard one(tracing_mutex());
+    const std::lock_guard one(Tracing::mutex());
     const Exprs arguments = impl_->in_scope(caller->current(), tensors);
-    if (NamedFunction* self = impl_->recurs(*caller, arguments, host)) {
+    if (NamedFunction* self = impl_->recurs(*caller, arguments, form)) {
       Operands operands;
       for (const Expr& e : arguments) operands.emplace_back(e, at);
       return self->call(operands, at);
     }
-    trace = impl_->trace_for(arguments, host, body, scope, caller, at);
-    made = impl_->call_in(*caller, *trace, arguments, at);
+    trace = impl_->trace_for(arguments, form, body, scope, caller, at);
+    made = impl_->call_in(*caller, *trace, arguments, scope, at);
   } else {
     Exprs inputs = impl_->in_scope(scope, tensors);
-    trace = impl_->trace_for(inputs, host, body, scope, nullptr, at);
-    inputs.insert(inputs.end(), trace->captures.begin(), trace->captures.end());
+    trace = impl_->trace_for(inputs, form, body, scope, nullptr, at);
+    for (const Expr& e : trace->captures)
+      inputs.push_back(e.is_empty() ? Expr(&scope, e.held(), e.edge()) : e);
     made = call_staged(trace->staged, inputs, scope);
   }
   if (made.size() == trace->yields.size()) return made;
@@ -515,52 +583,53 @@ std::vector<std::string> TracedFunction::signatures() const {
   const std::shared_lock lock(impl_->mutex);
   std::vector<std::string> out;
   for (const std::shared_ptr<Trace>& t : impl_->traces)
-    out.push_back(text_of(t->arguments, t->host));
+    out.push_back(text_of(t->arguments, t->form.host));
   return out;
 }
 
 std::shared_ptr<const Graph> TracedFunction::graph(const Operands& tensors,
-                                                   const std::vector<HostArgument>& host,
-                                                   const Body& body, const Site& at) {
+                                                   const ArgumentForm& form, const Body& body,
+                                                   const Site& at) {
   Eager& scope = impl_->scope_of(tensors);
   const std::shared_ptr<Trace> trace =
-      impl_->trace_for(impl_->in_scope(scope, tensors), host, body, scope, nullptr, at);
+      impl_->trace_for(impl_->in_scope(scope, tensors), form, body, scope, nullptr, at);
   return {trace->staged->in, &trace->staged->in->graph};
 }
 
-std::string TracedFunction::explain(const Operands& tensors, const std::vector<HostArgument>& host,
+std::string TracedFunction::explain(const Operands& tensors, const ArgumentForm& form,
                                     const Body& body, const Site& at) {
   Eager& scope = impl_->scope_of(tensors);
   const std::shared_ptr<Trace> trace =
-      impl_->trace_for(impl_->in_scope(scope, tensors), host, body, scope, nullptr, at);
-  return explain_staged(*trace->staged);
+      impl_->trace_for(impl_->in_scope(scope, tensors), form, body, scope, nullptr, at);
+  return impl_->explain_cache(*trace) + explain_staged(*trace->staged);
 }
 
-TracedProgram TracedFunction::program(const Operands& tensors,
-                                      const std::vector<HostArgument>& host, const Body& body,
-                                      const Site& at) {
+TracedProgram TracedFunction::program(const Operands& tensors, const ArgumentForm& form,
+                                      const Body& body, const Site& at) {
   Eager& scope = impl_->scope_of(tensors);
   const std::shared_ptr<Trace> trace =
-      impl_->trace_for(impl_->in_scope(scope, tensors), host, body, scope, nullptr, at);
-  return {impl_->short_name, trace->staged, trace->captures, trace->yields, &scope};
+      impl_->trace_for(impl_->in_scope(scope, tensors), form, body, scope, nullptr, at);
+  return {impl_->short_name, trace->staged, captured_by(scope, trace->captures), trace->yields,
+          &scope};
 }
 
 TracedProgram TracedFunction::only_program() {
   const std::shared_lock lock(impl_->mutex);
   if (impl_->traces.size() != 1)
-    impl_->refuse(fmt::format("it has {} graphs, of which one is asked for; give arguments that "
-                              "choose one",
-                              impl_->traces.size()),
-                  Code::failed_precondition);
+    impl_->refuse(
+        fmt::format("it has {} graphs and one is requested; give arguments that choose one",
+                    impl_->traces.size()),
+        Code::failed_precondition);
   const Trace& trace = *impl_->traces[0];
   // the scope that traced may have ended; scopes of one host share their states
   Eager& scope = impl_->scope_of(Operands());
-  if (&scope != trace.scope && (!trace.on || scope.host() != trace.on))
+  if (&scope != trace.scope && (!trace.where.host || scope.host() != trace.where.host))
     impl_->refuse(
         "its graph was traced in another scope than the one in use; give arguments of "
         "the scope that has its variables",
         Code::failed_precondition);
-  return {impl_->short_name, trace.staged, trace.captures, trace.yields, &scope};
+  return {impl_->short_name, trace.staged, captured_by(scope, trace.captures), trace.yields,
+          &scope};
 }
 
 }  // namespace troupe::detail

@@ -9,34 +9,33 @@
 //   });
 //   Expr loss = step(x, y);          // eager values in, eager values out
 //
-// The first call runs the code once, on expressions of a new graph: it is traced. Later calls whose
-// arguments have the same key run the compiled graph; the code does not run again. The key is: of
-// each tensor argument dtype and shape, the structure of the arguments, the values of host
-// arguments (numbers, enums, strings, vectors of these; of others their address), and where the
-// function runs. After a second shape of one rank, extents that differ become unknown, so that one
-// graph serves all (`relax_shapes`).
-// The code uses variables from outside by reference, and eager tensors by value, as they are at
-// the first call. All its effects happen, in program order. Variables are created in the first
-// trace alone. C++'s `if` and `while` on a traced value throw: use cond, where, while_loop.
+// The first call traces the code: it runs once, on expressions of a new graph. Later calls with an
+// equal key run the compiled graph. The key is the dtype and shape of each tensor argument, the
+// structure of the arguments, the types and values of host arguments (host_argument.hpp), and the
+// device. After a second shape of one rank, extents that differ become unknown (`relax_shapes`).
+// The code uses variables from outside by reference, and eager tensors by value, as of the first
+// call. Effects happen in program order; only the first trace creates variables. C++'s `if` and
+// `while` on a traced value throw: use cond, where, while_loop.
 // Called inside another traced function, or with values of a graph, it becomes a function of that
-// graph: one definition, however often it is called.
-// It runs on the engine of the scope that its arguments belong to; without tensor arguments, on
-// that of `FunctionOptions::scope`, or of the innermost eager scope of the thread. Scopes without
-// an engine replay the graph on the calling thread.
+// graph. It runs on the engine of its arguments' scope; without tensor arguments, of
+// `FunctionOptions::scope` or the thread's innermost scope; without an engine, on this thread.
 // Threads: any number may call one function. Ownership: copies are the same function.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
-#include <troupe/controlflow/structure.hpp>
+#include <troupe/actors/trace/host_argument.hpp>
+#include <troupe/controlflow/rebuilt.hpp>
 #include <troupe/ops/eager/eager.hpp>
 #include <troupe/ops/graph/tracing.hpp>
 
@@ -63,11 +62,20 @@ namespace detail {
 
 struct StagedFunction;
 
-/// An argument that is no tensor, as part of the key.
-struct HostArgument {
-  std::string key;   // equal for equal values
-  std::string text;  // for people
+/// All of the key that does not follow from the tensors.
+struct ArgumentForm {
+  const char* types = nullptr;             // identifies the types that the code is given
+  std::span<const std::size_t> ends = {};  // by argument: the end of its tensors
+  std::vector<HostArgument> host = {};
+  bool is_same(const ArgumentForm& o) const {
+    return types == o.types && std::equal(ends.begin(), ends.end(), o.ends.begin(), o.ends.end()) &&
+           host == o.host;
+  }
 };
+
+/// Has one address for each list of types.
+template <class... T>
+inline char kTypes = 0;
 
 /// A trace for a reader that writes or sends it.
 struct TracedProgram {
@@ -88,18 +96,17 @@ class TracedFunction {
   ~TracedFunction();
 
   /// One expression for each that the code yields, empty where it yields nothing.
-  Exprs call(const Operands& tensors, const std::vector<HostArgument>& host, const Body& body,
-             const Site& at);
+  Exprs call(const Operands& tensors, const ArgumentForm& form, const Body& body, const Site& at);
   int traces() const;
   std::uint64_t evictions() const;
   std::vector<std::string> signatures() const;
   /// Traces if need be.
-  std::shared_ptr<const Graph> graph(const Operands& tensors, const std::vector<HostArgument>& host,
+  std::shared_ptr<const Graph> graph(const Operands& tensors, const ArgumentForm& form,
                                      const Body& body, const Site& at);
-  std::string explain(const Operands& tensors, const std::vector<HostArgument>& host,
-                      const Body& body, const Site& at);
-  TracedProgram program(const Operands& tensors, const std::vector<HostArgument>& host,
-                        const Body& body, const Site& at);
+  std::string explain(const Operands& tensors, const ArgumentForm& form, const Body& body,
+                      const Site& at);
+  TracedProgram program(const Operands& tensors, const ArgumentForm& form, const Body& body,
+                        const Site& at);
   /// The one trace that there is. Throws failed_precondition if there is none, or several.
   TracedProgram only_program();
 
@@ -107,37 +114,6 @@ class TracedFunction {
   struct Impl;
   const std::unique_ptr<Impl> impl_;
 };
-
-template <class T>
-void add_host(const T& value, HostArgument& out) {
-  if constexpr (std::is_enum_v<T>) {
-    add_host(static_cast<std::underlying_type_t<T>>(value), out);
-  } else if constexpr (std::is_arithmetic_v<T>) {
-    out.key.append(reinterpret_cast<const char*>(&value), sizeof value);
-    out.text += std::to_string(value);
-  } else if constexpr (std::is_convertible_v<const T&, std::string>) {
-    const std::string text(value);
-    out.key += std::to_string(text.size()) + ':' + text;
-    out.text += '\'' + text + '\'';
-  } else if constexpr (std::is_same_v<T, Variable>) {
-    add_host(reinterpret_cast<std::uintptr_t>(&value.reader()), out);
-    add_host(value.state(), out);
-    out.text = '\'' + value.name() + '\'';
-  } else if constexpr (requires {
-                         typename T::value_type;
-                         value.begin();
-                         value.size();
-                       }) {
-    add_host(static_cast<std::uint64_t>(value.size()), out);
-    for (const auto& part : value) {
-      out.text += ' ';
-      add_host(static_cast<typename T::value_type>(part), out);
-    }
-  } else {
-    add_host(reinterpret_cast<std::uintptr_t>(&value), out);
-    out.text = "an object";
-  }
-}
 
 /// The parameters of code; void: it is generic, and takes anything.
 template <class F, class = void>
@@ -175,17 +151,29 @@ template <class A, class P>
 struct Given {
   using D = std::decay_t<const A&>;
   using Q = std::decay_t<P>;
+  // Structures of expressions that have several vectors: their lengths are those of the argument.
+  static constexpr bool is_nested() {
+    if constexpr (!is_one_structure<D>() && is_rebuilt<D>)
+      return std::is_same_v<Rebuilt<D>, D> && (std::is_void_v<P> || std::is_convertible_v<D, P>);
+    else return false;
+  }
+  template <class T>
+  static constexpr bool is_one_structure() {
+    return Structure<T>::is_known && Structure<T>::vectors() <= 1;
+  }
   static constexpr bool is_tensor() {
-    if constexpr (!std::is_void_v<P>) {
-      if constexpr (Structure<Q>::is_known && Structure<D>::is_known)
+    if constexpr (is_nested()) return true;
+    else if constexpr (!std::is_void_v<P>) {
+      if constexpr (is_one_structure<Q>() && is_one_structure<D>())
         return std::is_convertible_v<typename Structure<Q>::Built, P>;
       else return false;
     } else {
-      return Structure<D>::is_known && !std::is_arithmetic_v<D> && !std::is_same_v<D, Variable>;
+      return is_one_structure<D>() && !std::is_arithmetic_v<D> && !std::is_same_v<D, Variable>;
     }
   }
   static auto type() {
-    if constexpr (!is_tensor())
+    if constexpr (is_nested()) return std::type_identity<D>();
+    else if constexpr (!is_tensor())
       return std::type_identity<std::conditional_t<std::is_array_v<A>, D, const D&>>();
     else if constexpr (std::is_void_v<P>) return std::type_identity<typename Structure<D>::Built>();
     else return std::type_identity<typename Structure<Q>::Built>();
@@ -194,12 +182,18 @@ struct Given {
 
   static void add(const D& argument, Operands& tensors, std::vector<HostArgument>& host,
                   const Site& at) {
-    if constexpr (is_tensor()) Structure<D>::flatten(argument, tensors, at);
+    if constexpr (is_nested()) {
+      Lengths lengths;
+      Rebuilds<D>::measure(argument, lengths);
+      add_host(lengths, host.emplace_back());
+      Rebuilds<D>::flatten(argument, tensors, at);
+    } else if constexpr (is_tensor()) Structure<D>::flatten(argument, tensors, at);
     else add_host(argument, host.emplace_back());
   }
   /// `parts`: the expressions that stand for the argument.
   static Type take(const D& argument, const Exprs& parts) {
-    if constexpr (!is_tensor()) return argument;
+    if constexpr (is_nested()) return rebuilt(argument, parts);
+    else if constexpr (!is_tensor()) return argument;
     else return built<std::conditional_t<std::is_void_v<P>, D, Q>>(parts);
   }
 };
@@ -219,7 +213,8 @@ class Traced {
   /// arguments, expressions of a graph for arguments of that graph. Throws the errors of tracing
   /// and of the run, naming the user's line.
   template <class... A>
-  auto operator()(const A&... arguments) const {
+  auto operator()(A&&... arguments) const {
+    require_lasting<A...>(std::index_sequence_for<A...>());
     using Result = decltype(result(std::index_sequence_for<A...>(), arguments...));
     const Exprs out = use(
         std::index_sequence_for<A...>(),
@@ -235,22 +230,26 @@ class Traced {
   std::vector<std::string> signatures() const { return core_->signatures(); }
   /// The graph that a call with these arguments runs; traced if need be. Nothing runs.
   template <class... A>
-  std::shared_ptr<const Graph> graph(const A&... arguments) const {
+  std::shared_ptr<const Graph> graph(A&&... arguments) const {
+    require_lasting<A...>(std::index_sequence_for<A...>());
     return use(
         std::index_sequence_for<A...>(),
         [&](const auto&... parts) { return core_->graph(parts...); }, arguments...);
   }
   /// The program that a call with these arguments runs; traced if need be.
   template <class... A>
-  detail::TracedProgram program(const A&... arguments) const {
+  detail::TracedProgram program(A&&... arguments) const {
+    require_lasting<A...>(std::index_sequence_for<A...>());
     return use(
         std::index_sequence_for<A...>(),
         [&](const auto&... parts) { return core_->program(parts...); }, arguments...);
   }
   detail::TracedProgram only_program() const { return core_->only_program(); }
-  /// Describes that graph's program, as `Function::explain` does.
+  /// Describes the graphs, one a line with the reason for its trace and `*` before the one that a
+  /// call with these arguments runs, then that graph's program as `Function::explain` does.
   template <class... A>
-  std::string explain(const A&... arguments) const {
+  std::string explain(A&&... arguments) const {
+    require_lasting<A...>(std::index_sequence_for<A...>());
     return use(
         std::index_sequence_for<A...>(),
         [&](const auto&... parts) { return core_->explain(parts...); }, arguments...);
@@ -262,6 +261,15 @@ class Traced {
   template <class A, std::size_t I>
   using Given = detail::Given<A, typename detail::ParametersOf<F>::template At<I>>;
 
+  template <class... A, std::size_t... I>
+  static constexpr void require_lasting(std::index_sequence<I...>) {
+    static_assert(
+        ((std::is_lvalue_reference_v<A> || Given<std::remove_cvref_t<A>, I>::is_tensor() ||
+          !detail::is_by_address<std::decay_t<A>>)&&...),
+        "this argument of a traced function is known by its address, and is a temporary "
+        "object; pass a variable, or give its type std::hash and ==");
+  }
+
   // Never called; gives the type of the code's result.
   template <std::size_t... I, class... A>
   static auto result(std::index_sequence<I...>, const A&...)
@@ -272,10 +280,10 @@ class Traced {
     const detail::Site at(made_at_);
     detail::Operands tensors;
     tensors.reserve(kUsual);
-    std::vector<detail::HostArgument> host;
     // the ends of the arguments' tensors
     std::array<std::size_t, sizeof...(A) + 1> ends{};
-    ((Given<A, I>::add(arguments, tensors, host, at), ends[I + 1] = tensors.size()), ...);
+    detail::ArgumentForm form{&detail::kTypes<std::decay_t<typename Given<A, I>::Type>...>, ends};
+    ((Given<A, I>::add(arguments, tensors, form.host, at), ends[I + 1] = tensors.size()), ...);
     const auto code = [&](const Exprs& exprs) {
       [[maybe_unused]] const auto parts = [&](std::size_t i) {
         const auto first = exprs.begin();
@@ -291,7 +299,7 @@ class Traced {
       }
     };
     // by reference, which takes no memory from the heap
-    return with(tensors, host, detail::TracedFunction::Body(std::ref(code)), at);
+    return with(tensors, form, detail::TracedFunction::Body(std::ref(code)), at);
   }
 
   std::shared_ptr<detail::TracedFunction> core_;

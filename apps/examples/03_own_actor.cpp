@@ -52,7 +52,7 @@ int main() {
   try {
     minute({Tensor::scalar(NAN)});
   } catch (const Error& e) {
-    std::printf("that run failed: %s\n", e.what());
+    std::printf("the run failed: %s\n", e.what());
     is_refused = true;
   }
   return is_warm && is_refused ? 0 : 1;

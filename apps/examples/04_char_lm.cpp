@@ -354,9 +354,8 @@ class Job {
 
 int main(int argc, char** argv) {
   CLI::App app{
-      "Trains a character-level language model on a text, and writes a sample of what it has "
-      "learnt.\n"
-      "Ctrl-C stops after the step, saves, and says how to go on.",
+      "Trains a character-level language model on a text, and writes a sample of the result.\n"
+      "Ctrl-C stops after the step, saves, and prints how to resume.",
       "char_lm"};
   Options options;
   if (argc > 0) options.program = argv[0];
@@ -376,7 +375,9 @@ int main(int argc, char** argv) {
     return status == 0 ? written() : status;
   } catch (const Error& e) {
     fmt::print(stderr, "char_lm: {}\n", e.what());
-    return e.code() == Code::internal ? 1 : 2;
+    const bool is_from_outside = e.code() == Code::internal || e.code() == Code::unavailable ||
+                                 e.code() == Code::deadline_exceeded;
+    return is_from_outside ? 1 : 2;
   } catch (const std::exception& e) {
     fmt::print(stderr, "char_lm: {}\n", e.what());
     return 1;

@@ -152,7 +152,7 @@ int main(int argc, char** argv) {
       ->check(CLI::PositiveNumber)
       ->capture_default_str()
       ->type_name("S");
-  app.add_option("--seed", options.seed, "of the first weights, the world and the choices")
+  app.add_option("--seed", options.seed, "seed of the first weights, the world and the choices")
       ->capture_default_str()
       ->type_name("N");
   app.add_option("--workers", options.workers,

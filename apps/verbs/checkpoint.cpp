@@ -207,13 +207,20 @@ int export_to(const Source& source, const CheckpointFlags& flags) {
     throw Misuse("'export' needs a file to write: troupe checkpoint export DIR --to FILE");
   const Shown e = entry_of(source, flags);
   TensorFile file = source.read(e);
+  const auto is_variable = [&](const std::string& only) {
+    return std::any_of(file.tensors.begin(), file.tensors.end(),
+                       [&](const auto& t) { return t.first == only; });
+  };
+  // A variable's slots have names below its own, and an export of `w` is not for them.
+  const auto takes = [&](const std::string& name) {
+    return flags.only.empty() ||
+           std::any_of(flags.only.begin(), flags.only.end(), [&](const std::string& only) {
+             return name == only || (name.starts_with(only + "/") && !is_variable(only));
+           });
+  };
   NamedTensors chosen;
-  for (auto& [name, value] : file.tensors)
-    if (flags.only.empty() ||
-        std::any_of(flags.only.begin(), flags.only.end(), [&n = name](const std::string& only) {
-          return n == only || n.starts_with(only + "/");
-        }))
-      chosen.emplace_back(name, value);
+  for (const auto& [name, value] : file.tensors)
+    if (takes(name)) chosen.emplace_back(name, value);
   if (chosen.empty())
     throw std::runtime_error(printable(
         fmt::format("the checkpoint of step {} has no variable named {}; 'troupe checkpoint show "

@@ -21,8 +21,7 @@ namespace troupe::verbs {
 int clear(const ClearFlags& flags) {
   if (flags.container.empty())
     throw Misuse(
-        "name a container, as programs do (NodeOptions::container); what they keep without one "
-        "goes with them");
+        "name a container (NodeOptions::container); states without one end with their program");
   NodeOptions options = guest_options("clear", flags.join, flags.keys);
   const auto patience = std::chrono::seconds(flags.patience);
   Cleared done;

@@ -184,19 +184,20 @@ std::string fetch(const LookFlags& flags, const std::string& path, int least_s) 
         fmt::format("{} is connected but has not answered for {} s: it is stopped or overloaded",
                     url, patience));
   if (is_too_much)
-    throw std::runtime_error(fmt::format(
-        "what answers at {} says more than {} MiB, which no node does", url, kMostBytes >> 20));
+    throw std::runtime_error(
+        fmt::format("the server at {} sends more than {} MiB and is not a node of Troupe", url,
+                    kMostBytes >> 20));
   // A server that is too busy answers before it has read the request.
   if (http.heard_nonsense() || (answer && answer->status < 405 &&
                                 answer->get_header_value(kInspectionHeader) != kInspectionVersion))
     throw std::runtime_error(
-        fmt::format("what answers at {} is no node of Troupe, or one of another version: --node "
-                    "takes where a node of this version serves --http",
+        fmt::format("the server at {} is no node of Troupe of this version; give --node the "
+                    "--http address of such a node",
                     url));
   if (!answer)
     throw std::runtime_error(
-        fmt::format("nobody answers at {} ({}): start a node with 'troupe node --http 7200', or "
-                    "name one with --node",
+        fmt::format("no node answers at {} ({}); start one with 'troupe node --http 7200', or name "
+                    "one with --node",
                     url, httplib::to_string(answer.error())));
   if (answer->status == 200) return body;
   const auto said = nlohmann::json::parse(body, nullptr, false);
@@ -209,8 +210,7 @@ std::string fetch(const LookFlags& flags, const std::string& path, int least_s) 
 std::string sentence_of(const std::exception& error) {
   const bool is_of_json = dynamic_cast<const nlohmann::json::exception*>(&error) != nullptr;
   return is_of_json
-             ? fmt::format("what the node answers is nothing that a node of this version says: {}",
-                           error.what())
+             ? fmt::format("the answer of the node is not one of this version: {}", error.what())
              : error.what();
 }
 
@@ -223,7 +223,7 @@ nlohmann::json parsed(const std::string& said) {
     const bool is_known = event != nlohmann::json::parse_event_t::value ||
                           !value.is_number_float() || (value >= 0.0 && value < kMost);
     if (depth > kDeepest || !is_known)
-      throw std::runtime_error("what the node answers is nothing that a node of this version says");
+      throw std::runtime_error("the answer of the node is not one of this version");
     return true;
   };
   return nlohmann::json::parse(said, is_said);
@@ -302,26 +302,6 @@ int repeat(const LookFlags& flags, const std::function<int()>& draw) {
     }
     if (sigtimedwait(&endings, nullptr, &pause) >= 0) return status;
   }
-}
-
-std::string nearest(const std::string& name, const std::vector<std::string>& all) {
-  std::string best;
-  std::size_t least = name.size() / 2 + 2;
-  for (const std::string& other : all) {
-    std::vector<std::size_t> row(other.size() + 1);
-    for (std::size_t j = 0; j <= other.size(); ++j) row[j] = j;
-    for (std::size_t i = 1; i <= name.size(); ++i) {
-      std::size_t diagonal = row[0];
-      row[0] = i;
-      for (std::size_t j = 1; j <= other.size(); ++j) {
-        const std::size_t above = row[j];
-        row[j] = std::min({above + 1, row[j - 1] + 1, diagonal + (name[i - 1] != other[j - 1])});
-        diagonal = above;
-      }
-    }
-    if (row.back() < least) least = row.back(), best = other;
-  }
-  return best;
 }
 
 }  // namespace troupe::verbs

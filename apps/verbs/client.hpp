@@ -44,7 +44,5 @@ class Output {
 /// Calls `draw` once, or repeatedly as `--watch` says; returns its last status. After the first
 /// success an exception of `draw` is printed, and the loop goes on.
 int repeat(const LookFlags& flags, const std::function<int()>& draw);
-/// The one of `all` that is spelt most like it; empty if none is.
-std::string nearest(const std::string& name, const std::vector<std::string>& all);
 
 }  // namespace troupe::verbs

@@ -78,8 +78,9 @@ std::vector<std::string> examine() {
     amiss.push_back("the CPU kernels run below x86-64-v3: expect a fraction of the speed");
   for (const PluginReport& plugin : load_device_plugins()) examine_plugin(plugin, amiss);
   std::vector<std::string> devices{std::string(kHostDevice)};
-  if (const DeviceKind* gpu = find_device_kind("gpu"); gpu && gpu->has(0))
-    devices.push_back("gpu:0");
+  for (const PluginReport& plugin : load_device_plugins())
+    if (const DeviceKind* kind = find_device_kind(plugin.kind); kind && kind->has(0))
+      devices.push_back(plugin.kind + ":0");
   for (const std::string& device : devices) {
     const std::string failure = run_self_test(device);
     line("self-test",

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include <troupe/ops/format/json_text.hpp>
+#include <troupe/ops/graph/suggest_name.hpp>
 
 namespace troupe::verbs {
 namespace {
@@ -86,7 +87,7 @@ std::string failed_text(const json& s) {
                                last.said.at("how").get<std::string>())) +
          "\n";
   for (const std::string& flight : last.flights)
-    out += printable(fmt::format("what led to it: {}", flight)) + "\n";
+    out += printable(fmt::format("flight record: {}", flight)) + "\n";
   return out;
 }
 
@@ -109,13 +110,19 @@ std::string ps_text(const json& s) {
         colour_of(n.at("state")));
   }
   std::string out = nodes.text();
-  Table devices({"DEVICE", "IN USE", "AT MOST", "LIMIT", "SWAPPED"});
+  Table devices({"DEVICE", "IN USE", "RESERVED", "AT MOST", "FREE", "LIMIT", "SWAPPED", "OPEN"});
   for (const json& n : s.at("nodes"))
     if (n.at("reachable").get<bool>())
-      for (const json& d : n.at("devices"))
-        devices.add({d.at("name"), bytes_text(d.at("in_use")), bytes_text(d.at("peak")),
-                     d.at("limit") == 0 ? "-" : bytes_text(d.at("limit")),
-                     d.at("swapped") == 0 ? "-" : bytes_text(d.at("swapped"))});
+      for (const json& d : n.at("devices")) {
+        const auto unless_none = [&](const char* field) {
+          return d.at(field) == 0 ? std::string("-") : bytes_text(d.at(field));
+        };
+        double open = 0;  // pieces of work of its queues that have not ended
+        for (const json& q : d.at("queues")) open += q.at("depth").get<double>();
+        devices.add({d.at("name"), bytes_text(d.at("in_use")), bytes_text(d.at("reserved")),
+                     bytes_text(d.at("peak")), unless_none("free"), unless_none("limit"),
+                     unless_none("swapped"), count_text(open)});
+      }
   if (!devices.is_empty()) out += "\n" + devices.text();
   constexpr std::size_t kMostLinks = 20;
   // the links with the most waiting bytes first
@@ -212,20 +219,20 @@ std::string only_of(std::vector<std::string> found, const std::string& name,
     constexpr std::size_t kMostIds = 20;
     const std::size_t rest = found.size() - std::min(found.size(), kMostIds);
     found.resize(found.size() - rest);
-    throw Misuse(printable(fmt::format("{} actors have the name '{}': {}{}; say which by its id",
+    throw Misuse(printable(fmt::format("{} actors have the name '{}': {}{}; give the id of one",
                                        found.size() + rest, name, fmt::join(found, ", "),
                                        rest == 0 ? "" : fmt::format(" and {} more", rest))));
   }
-  const std::string like = nearest(name, names);
-  throw Misuse(printable(fmt::format(
-      "there is no actor '{}'{}", name,
-      like.empty() ? names.empty() ? ": no plan is there" : "; 'troupe graph' lists them"
-                   : fmt::format("; did you mean '{}'", like))));
+  const std::string like = did_you_mean(name, {names.begin(), names.end()});
+  throw Misuse(printable(fmt::format("there is no actor '{}'{}", name,
+                                     !like.empty()   ? like
+                                     : names.empty() ? ": no plan is there"
+                                                     : "; 'troupe graph' lists them")));
 }
 
 /// Returns the node's answer about an actor, by its id or by its name.
 std::string said_of(const LookFlags& flags, const std::string& what) {
-  if (what.empty()) throw Misuse("say which actor: by its id, such as a/3:12, or by its name");
+  if (what.empty()) throw Misuse("name an actor: by its id, such as a/3:12, or by its name");
   const auto of = [&](const std::string& id) {
     return fetch(flags, "/api/actor?id=" + encoded(id), 10);
   };

@@ -11,8 +11,8 @@ int keygen(const KeygenOptions& options) {
   std::string name = options.name;
   if (name.empty() && is_key(options.authorize))
     throw Misuse(
-        "say whose key it is: --name, as that node calls itself ('troupe keygen' on it says "
-        "which)");
+        "name the owner of the key: --name, the node's own name ('troupe keygen' on that node "
+        "prints it)");
   if (name.empty()) name = host_name();
   try {
     if (options.authorize.empty()) {

@@ -99,9 +99,9 @@ std::string flight_folder(const std::string& given,
        {},
        {},
        {},
-       fmt::format("what leads to failures cannot be kept in '{}' ({}): name a folder with "
-                   "--flight, or '{}'",
-                   folder, error.message(), kNoFlight)});
+       fmt::format(
+           "flight records cannot be written to '{}' ({}); name a folder with --flight, or '{}'",
+           folder, error.message(), kNoFlight)});
   return {};
 }
 
@@ -164,6 +164,11 @@ std::string token_of(const std::string& file) {
   if (file.empty()) return {};
   constexpr std::size_t kMost = 1 << 20;
   std::ifstream in(file);
+  if (!in || in.peek() == std::ifstream::traits_type::eof())
+    throw Misuse(
+        fmt::format("no token can be read from '{}'; name a file that holds one, of 16 "
+                    "characters or more",
+                    file));
   std::string text(kMost + 1, '\0'), token;
   in.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<std::size_t>(in.gcount()));
@@ -186,6 +191,9 @@ Endpoint endpoint(const std::string& text) {
                        std::stoi(digits) <= 65535;
   // an IPv6 address
   if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
+  else if (host.find(':') != std::string::npos)
+    throw Misuse(
+        fmt::format("--http takes an IPv6 address in brackets, '[ADDRESS]:PORT', not '{}'", text));
   if (!is_port || host.empty())
     throw Misuse(
         fmt::format("--http takes a port, which is on loopback, or HOST:PORT, not '{}'", text));

@@ -125,8 +125,8 @@ void print_all() {
   for (const Function& f : functions) name = std::max(name, f.name.size());
   fmt::print("\nFunctions that are made of these, or call one of another name:\n");
   for (const Function& f : functions) fmt::print("{:<{}}  {}\n", f.name, name, f.doc);
-  fmt::print("\n{} operations and {} functions; 'troupe ops NAME' tells all about one.\n",
-             ops.size(), functions.size());
+  fmt::print("\n{} operations and {} functions; 'troupe ops NAME' describes one.\n", ops.size(),
+             functions.size());
 }
 
 // ---- what a device has

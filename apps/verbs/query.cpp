@@ -20,17 +20,13 @@
 namespace troupe::verbs {
 namespace {
 
-std::string query_contents(const std::string& file) {
-  std::ifstream in(file, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(in), {}};
-  if (!in) throw Misuse(fmt::format("'{}' cannot be read; name a file of events", file));
-  return text;
-}
-
-/// The text of a query: of the file of this name if there is one.
+/// The text of a query: of the file of this name if there is one. A query has blanks.
 std::string query_text(const std::string& given) {
   std::error_code ignored;
-  return std::filesystem::is_regular_file(given, ignored) ? query_contents(given) : given;
+  if (std::filesystem::is_regular_file(given, ignored)) return file_text(given, "a query");
+  if (given.find_first_of(" \t\n") == std::string::npos)
+    throw Misuse(fmt::format("'{}' is no file, and no query, which begins with EVENT", given));
+  return given;
 }
 
 std::pair<std::string, std::string> query_source(const std::string& given) {
@@ -72,8 +68,8 @@ int query(const QueryFlags& flags) {
     if (files.contains(name))
       throw Misuse(fmt::format("--source names '{}' twice; join its files into one", name));
     try {
-      events::FileEvents read =
-          events::events_of_file(events::kind_of_file(file), query_contents(file), flags.time);
+      events::FileEvents read = events::events_of_file(
+          events::kind_of_file(file), file_text(file, "a file of events"), flags.time);
       types.push_back({name, read.schema});
       files.insert_or_assign(name, std::move(read));
     } catch (const Error& error) {

@@ -14,6 +14,7 @@
 
 #include <troupe/apps/verbs/terminal.hpp>
 #include <troupe/cluster/protocol/saved_function.hpp>
+#include <troupe/devices/base/representable.hpp>
 #include <troupe/functions.hpp>
 #include <troupe/ops/eager/eager.hpp>
 #include <troupe/ops/format/safetensors.hpp>
@@ -108,6 +109,10 @@ Tensor argument(const std::string& text, const ValueSpec& spec, std::size_t plac
     if (spec.dtype == DType::u64)
       if (const auto whole = whole_numbers_in<std::uint64_t>(text))
         return Tensor::of<std::uint64_t>(*whole, shape);
+    for (const double number : numbers)
+      if (!is_representable(spec.dtype, number))
+        throw Misuse(
+            fmt::format("argument {} is {}, which has no value {}", place, spec.text(), number));
     return cast(scope.constant(Tensor::of<double>(numbers, shape)), spec.dtype).value();
   }
   const std::size_t end = ending + std::string(kFileEnding).size();

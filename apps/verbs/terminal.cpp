@@ -3,12 +3,18 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cwchar>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <string_view>
+#include <system_error>
 
 #include <locale.h>
 #include <unistd.h>
 
 #include <fmt/format.h>
+
+#include <troupe/apps/verbs/verbs.hpp>
 
 namespace troupe::verbs {
 namespace {
@@ -90,6 +96,17 @@ std::string printable_lines(const std::string& text) {
     at = end + 1;
   }
   return out;
+}
+
+std::string file_text(const std::string& file, const std::string& what) {
+  std::error_code ignored;
+  std::ifstream in(file, std::ios::binary);
+  std::string text;
+  if (in && !std::filesystem::is_directory(file, ignored)) {
+    text.assign(std::istreambuf_iterator<char>(in), {});
+    if (!in.bad()) return text;
+  }
+  throw Misuse(fmt::format("'{}' cannot be read; name {}", file, what));
 }
 
 bool is_terminal() { return isatty(STDOUT_FILENO) != 0; }

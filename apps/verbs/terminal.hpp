@@ -21,6 +21,10 @@ std::size_t cells(const std::string& text);
 /// As much of it as fits in so many columns, with `…` for the rest.
 std::string cut(const std::string& text, std::size_t columns);
 
+/// Returns a file's contents. Throws Misuse if there is none or it cannot be read, with `what` to
+/// name instead: `a file of events`.
+std::string file_text(const std::string& file, const std::string& what);
+
 bool is_terminal();
 enum class Colour { none, bold, dim, red, green, yellow, blue };
 /// In colour on a terminal (without NO_COLOR, and not a dumb one), plain elsewhere.

@@ -1,8 +1,8 @@
-// troupe top: nodes, runs and the busiest actors on a full screen, once a second, until q, Ctrl-C
-// or SIGTERM. Without a terminal, or as JSON, it prints one second once, or repeatedly (`--watch`).
-// Lines are cut at the terminal's width, and tables at its height, also when that changes. One
-// thread sends the requests (for several plans at a time, with others), and the first thread draws
-// and reads keys: a silent node delays neither.
+// troupe top: nodes, queues of devices, runs and the busiest actors on a full screen, once a
+// second, until q, Ctrl-C or SIGTERM. Without a terminal, or as JSON, it prints one second once, or
+// repeatedly (`--watch`). Lines are cut at the terminal's width, and tables at its height, also
+// when that changes. One thread sends the requests (for several plans at a time, with others), and
+// the first thread draws and reads keys: a silent node delays neither.
 #include <troupe/apps/verbs/client.hpp>
 
 #include <algorithm>
@@ -151,31 +151,98 @@ class Watched {
   std::map<std::string, std::pair<std::string, std::string>> name_;  // operation and name by actor
 };
 
+/// The work of devices' queues between two looks, by names of device and queue.
+class WatchedQueues {
+ public:
+  /// Adds a row for each queue of an answer, and one for each device without any.
+  void add_rows(const json& state, Table& table) {
+    const double now = state.at("time_ns").get<double>();
+    std::map<std::string, Counts> seen;
+    for (const json& n : state.at("nodes")) {
+      if (!n.at("reachable").get<bool>()) continue;
+      for (const json& d : n.at("devices")) {
+        std::vector<std::string> memory = {bytes_text(d.at("in_use")), bytes_text(d.at("free")),
+                                           bytes_text(d.at("swapped"))};
+        if (d.at("queues").empty())
+          add(table, {d.at("name"), "-", "-", "-", "-", "-", "-"}, memory);
+        for (const json& q : d.at("queues")) {
+          const std::string device = d.at("name"), queue = q.at("name");
+          const Counts counts{now, q.at("busy_ns").get<double>(), q.at("launches").get<double>(),
+                              q.at("replayed").get<double>()};
+          seen[device + "\n" + queue] = counts;
+          add(table, row_of(device, queue, q, counts), memory);
+        }
+      }
+    }
+    last_ = std::move(seen);
+  }
+
+ private:
+  struct Counts {
+    double time_ns = 0, busy_ns = 0, launches = 0, replayed = 0;
+  };
+
+  std::vector<std::string> row_of(const std::string& device, const std::string& queue,
+                                  const json& q, const Counts& counts) const {
+    std::string busy = "-", launches = "-", replayed = "-";
+    const auto it = last_.find(device + "\n" + queue);
+    if (it != last_.end() && counts.time_ns > it->second.time_ns) {
+      const Counts& before = it->second;
+      const double passed = counts.time_ns - before.time_ns;
+      const auto grown = [](double after, double then) { return std::max(0.0, after - then); };
+      const double made = grown(counts.launches, before.launches);
+      busy = fmt::format("{:.1f} %",
+                         100 * std::min(1.0, grown(counts.busy_ns, before.busy_ns) / passed));
+      launches = count_text(made / (passed * 1e-9));
+      if (made > 0)
+        replayed = fmt::format("{:.0f} %", 100 * grown(counts.replayed, before.replayed) / made);
+    }
+    return {device,   queue,   busy, count_text(q.at("depth")), count_text(q.at("events")),
+            launches, replayed};
+  }
+  /// The first row of a device has its memory.
+  static void add(Table& table, std::vector<std::string> row, std::vector<std::string>& memory) {
+    for (std::string& text : memory) row.push_back(std::exchange(text, ""));
+    table.add(std::move(row));
+  }
+
+  std::map<std::string, Counts> last_;
+};
+
 /// The contents to show, whatever the size of the terminal.
 struct View {
   std::string title;
   std::string state;       // from the node's answer
   std::vector<Busy> busy;  // the busiest first
   Table nodes{{"NODE", "STATE", "CPU", "MEMORY", "QUEUED", "UNACKED", "ROUND TRIP"}},
-      runs{{"RUN", "FOR", "FIRED", "WHAT"}}, actors{{"ACTOR", "BUSY", "FIRES/S", "STATE", "WHAT"}};
+      devices{{"DEVICE", "QUEUE", "BUSY", "OPEN", "EVENTS", "LAUNCHES/S", "REPLAYED", "IN USE",
+               "FREE", "SWAPPED"}},
+      runs{{"RUN", "FOR", "FIRED", "WHAT"}}, actors{{"ACTOR", "BUSY", "FIRES/S", "STATE", "WHAT"}},
+      operators{{"OPERATOR", "STATE", "BLOCKED", "EVENTS", "OUT", "RETRACTED", "LIVE", "PEAK"}};
+  json of_operators = json::array();  // running queries, as the node answers
 
   /// `age`: seconds since the answer, if that is long ago; `amiss`: why.
   std::string text(std::int64_t age, const std::string& amiss) const {
     const winsize size = Screen::size();
-    // nodes and runs leave a third to the actors
-    const std::size_t rows = size.ws_row, share = rows / 3;
+    // nodes, devices and runs leave a quarter to the actors
+    const std::size_t rows = size.ws_row, share = rows / 4;
     const std::string first =
-        title + (age > 0 ? fmt::format("; heard {} s ago", age) : "") + "; q leaves";
+        title + (age > 0 ? fmt::format("; updated {} s ago", age) : "") + "; q leaves";
     std::string out = cut(first, size.ws_col) + "\n" + in(Colour::red, cut(amiss, size.ws_col)) +
                       "\n" + nodes.text(size.ws_col, std::max<std::size_t>(share, 3)) + "\n" +
+                      devices.text(size.ws_col, std::max<std::size_t>(share, 3)) + "\n" +
                       runs.text(size.ws_col, std::max<std::size_t>(share, 3)) + "\n";
+    if (!of_operators.empty())
+      out += operators.text(size.ws_col, std::max<std::size_t>(share / 2, 3)) + "\n";
     const auto used = static_cast<std::size_t>(std::count(out.begin(), out.end(), '\n'));
     return used < rows ? out + actors.text(size.ws_col, rows - used) : out;
   }
   /// The text for output without a terminal.
   std::string plain_text() const {
     constexpr std::size_t kMostLines = 100;
-    return title + "\n\n" + nodes.text() + "\n" + runs.text() + "\n" +
+    return title + "\n\n" + nodes.text() + "\n" + devices.text(SIZE_MAX, kMostLines) + "\n" +
+           runs.text() + "\n" +
+           (of_operators.empty() ? "" : operators.text(SIZE_MAX, kMostLines) + "\n") +
            actors.text(SIZE_MAX, kMostLines);
   }
   /// On one line.
@@ -188,7 +255,9 @@ struct View {
                       {"state", b.state},
                       {"busy", b.share},
                       {"fires_per_s", b.fires}});
-    return fmt::format("{{\"state\": {}, \"actors\": {}}}\n", state, json_text(rows));
+    const std::string queries =
+        of_operators.empty() ? "" : ", \"operators\": " + json_text(of_operators);
+    return fmt::format("{{\"state\": {}, \"actors\": {}{}}}\n", state, json_text(rows), queries);
   }
 };
 
@@ -234,7 +303,40 @@ std::vector<Busy> busy_of(const LookFlags& flags, std::map<std::string, Watched>
   return all;
 }
 
-View look(const LookFlags& flags, std::map<std::string, Watched>& plans, double& last) {
+/// Adds the operators of running queries, the largest state first.
+void add_operators(const LookFlags& flags, View& view) {
+  json& all = view.of_operators;
+  const json answer = parsed(fetch(flags, "/api/queries"));
+  for (const json& q : answer.at("queries"))
+    for (json o : q.at("operators")) {
+      o["query"] = q.at("id");
+      all.push_back(std::move(o));
+    }
+  std::stable_sort(all.begin(), all.end(), [](const json& a, const json& b) {
+    return a.at("live_bytes") > b.at("live_bytes");
+  });
+  for (const json& o : all)
+    view.operators.add({o.at("query").get<std::string>() + " " + o.at("name").get<std::string>(),
+                        o.at("state"), count_text(o.at("blocked")), count_text(o.at("state_size")),
+                        count_text(o.at("events_out")), count_text(o.at("retractions_out")),
+                        bytes_text(o.at("live_bytes")), bytes_text(o.at("peak_bytes"))});
+}
+
+/// Plans of queries have numbers beyond those of others (actors/engine/reporters.hpp).
+bool is_query(const std::string& plan) {
+  constexpr std::size_t kDigits = 10;
+  return plan.size() - plan.rfind('/') > kDigits;
+}
+
+/// Values of the looks so far.
+struct Watching {
+  std::map<std::string, Watched> plans;
+  WatchedQueues queues;
+  double last = 0;  // time of the last answer, in s; 0: none
+};
+
+View look(const LookFlags& flags, Watching& watching) {
+  auto& [plans, queues, last] = watching;
   View view;
   view.state = fetch(flags, "/api/state");
   const json s = parsed(view.state);
@@ -251,6 +353,7 @@ View look(const LookFlags& flags, std::map<std::string, Watched>& plans, double&
                     bytes_text(t.at("unacknowledged_bytes")),
                     n.at("round_trip_ns") == 0 ? "-" : time_text(n.at("round_trip_ns"))});
   }
+  queues.add_rows(s, view.devices);
   for (const json& r : s.at("runs"))
     view.runs.add(
         {r.at("id"), time_text(r.at("for_ns")), count_text(r.at("fired")),
@@ -264,6 +367,7 @@ View look(const LookFlags& flags, std::map<std::string, Watched>& plans, double&
     if (it == plans.end()) plans.emplace(id, Watched(p.at("incarnation").get<std::string>()));
     ids.push_back(id);
   }
+  if (std::any_of(ids.begin(), ids.end(), is_query)) add_operators(flags, view);
   std::vector<Busy>& busy = view.busy;
   busy = busy_of(flags, plans, ids, last > 0 ? now - last : 0);
   std::stable_sort(busy.begin(), busy.end(), [](const Busy& a, const Busy& b) {
@@ -304,14 +408,13 @@ class Asker {
 
  private:
   [[noreturn]] void ask() {
-    std::map<std::string, Watched> plans;
-    double last = 0;
+    Watching watching;
     for (;;) {
       const auto next = std::chrono::steady_clock::now() +
                         std::chrono::duration_cast<std::chrono::steady_clock::duration>(
                             std::chrono::duration<double>(flags_.every));
       try {
-        Heard now{look(flags_, plans, last), {}};
+        Heard now{look(flags_, watching), {}};
         std::lock_guard lock(mutex_);
         heard_ = std::move(now);
       } catch (const std::exception& e) {
@@ -332,11 +435,10 @@ class Asker {
 /// Prints the work done between two looks, if there is a pipe, --json or no keyboard: once, or
 /// after every look but the first.
 int print_looks(const LookFlags& flags) {
-  std::map<std::string, Watched> plans;
-  double last = 0;
+  Watching watching;
   bool is_first = true;
   const auto draw = [&] {
-    const View view = look(flags, plans, last);
+    const View view = look(flags, watching);
     if (std::exchange(is_first, false)) return 0;
     const std::string text = flags.json ? view.json_line() : view.plain_text();
     std::fwrite(text.data(), 1, text.size(), stdout);  // main looks whether it was written

@@ -73,7 +73,7 @@ struct NodeFlags {
   std::string flight = {};
   // a folder for shards of checkpoints; empty: 'checkpoints/NAME' in that of a service, else none
   std::string state = {};
-  double suspect_after = 1.5;  // seconds that a suspicion lasts until its node is held for dead
+  double suspect_after = 1.5;  // seconds from a suspicion until the node is declared dead
   int standalone = 0;  // so many nodes, as processes of this machine; 0: this process is one
 };
 /// A node of a cluster, until SIGTERM or SIGINT.
@@ -201,7 +201,7 @@ struct DependencyFlags {
   bool truth = false;                  // precision and recall
   bool dot = false, json = false;
 };
-/// Which events of a trace cause which.
+/// Prints the dependences between the events of a trace.
 int dependencies(const DependencyFlags& flags);
 /// A script that completes the command line, for `bash`, `zsh` or `fish`.
 struct Completed {

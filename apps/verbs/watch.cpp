@@ -24,10 +24,7 @@ namespace {
 using json = nlohmann::json;
 
 std::string trace_in(const std::string& file) {
-  std::ifstream in(file, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(in), {}};
-  if (!in) throw Misuse(fmt::format("'{}' cannot be read; name a file of 'troupe trace -o'", file));
-  return text;
+  return file_text(file, "a file of 'troupe trace -o'");
 }
 
 /// Calls `f`; an error of the file gets its name.
@@ -121,28 +118,39 @@ int watch_file(const WatchFlags& flags, events::DirectRun& run, Changes& changes
   return 0;
 }
 
-// Asks for what ended since the last answer. Before that time nothing comes any more, because a
-// recorder records an event when it ends.
+// Takes the events of all nodes that came since the last look, from the place after them. The node
+// stamps them by hybrid clocks, and gives the guarantee (cluster/inspect/event_feed.hpp).
 int watch_node(const LookFlags& look, events::DirectRun& run, Changes& changes) {
-  events::Time since = 0;
+  std::uint64_t next = 0;
   events::Key key = 0;
+  bool is_first = true;
   return repeat(look, [&] {
-    const events::EngineAnswer answer =
-        events::events_of_answer(fetch(look, fmt::format("/api/events?since={}", since)));
-    std::vector<events::EngineEvent> fresh;
-    for (const events::EngineEvent& e : answer.events)
-      if (const auto end = events::later(e.begin, e.length);
-          end >= since && end < answer.complete_until)
-        fresh.push_back(e);
-    for (events::Batch& batch : events::finished_batches(fresh, key))
-      run.feed("engine", std::move(batch));
-    if (answer.complete_until > since) {
+    events::Time guarantee = events::kNever;
+    std::uint64_t lost = 0;
+    while (guarantee == events::kNever) {
+      const events::StreamAnswer answer =
+          events::stream_of_answer(fetch(look, fmt::format("/api/stream?after={}", next)));
+      for (events::Batch& batch : events::finished_batches(answer.events, key))
+        run.feed("engine", std::move(batch));
+      lost += answer.lost;
+      guarantee = answer.guarantee;
+      if (next == answer.next) break;  // the node has no guarantee yet
+      next = answer.next;
+    }
+    if (guarantee != events::kNever) {
       events::Batch last(events::finished_schema());
-      last.guarantee = answer.complete_until - 1;
+      last.guarantee = guarantee;
       run.feed("engine", std::move(last));
-      since = answer.complete_until;
     }
     changes.print();
+    // events before the first look were not missed
+    if (lost > 0 && !is_first)
+      std::fputs(fmt::format("troupe: {} events came faster than they were taken, and are lost; "
+                             "look more often with --watch SECONDS\n",
+                             lost)
+                     .c_str(),
+                 stderr);
+    is_first = false;
     return 0;
   });
 }

@@ -22,6 +22,7 @@ Replicas::Replicas(const char* what, const collective::Group& group, const Exprs
     if (!graph_) graph_ = graph;
     one_number(losses[r], what, at);
   }
+  here_.emplace(*graph_, at);
 }
 
 std::vector<Cotangent> Replicas::gradients_of(int replica,

@@ -1,6 +1,7 @@
 // The gradients of replicas' losses, checked; shared by the functions of data_parallel.hpp.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -41,6 +42,7 @@ class Replicas {
   const double clip_norm_;
   const At at_;
   Graph* graph_ = nullptr;
+  std::optional<detail::Reader::AtSite> here_;  // the nodes carry the caller's line
 };
 
 }  // namespace troupe::data_parallel

@@ -36,7 +36,7 @@ class CheckpointStore {
  public:
   /// `folder`: empty for none. `node`: this node's name, for error texts. Throws
   /// failed_precondition if the folder cannot be made.
-  CheckpointStore(Disk& disk, std::string folder, std::string node);
+  CheckpointStore(detail::Disk& disk, std::string folder, std::string node);
 
   bool has_folder() const { return !folder_.empty(); }
   /// Returns the drivers that were accepted last, by training; of one that is known by its files
@@ -65,14 +65,15 @@ class CheckpointStore {
   /// Returns a manifest's text, unchecked. Throws not_found.
   std::string manifest(const std::string& training, const CheckpointId& id) const;
   /// Throws not_found, and invalid_argument for a name that is no shard's.
-  std::unique_ptr<ReadableFile> open(const std::string& training, const std::string& file) const;
+  std::unique_ptr<detail::ReadableFile> open(const std::string& training,
+                                             const std::string& file) const;
 
  private:
   std::string path(const std::string& training, const std::string& file) const;
   void require_folder() const;
   void refuse_if_older(const Fence& fence) const;
 
-  Disk& disk_;
+  detail::Disk& disk_;
   const std::string folder_, node_;
 
   mutable std::mutex mutex_;  // guards fences_; held while an epoch is written

@@ -16,7 +16,7 @@ namespace troupe {
 
 class NodeFolders {
  public:
-  NodeFolders(Disk& disk, std::vector<std::string> folders)
+  NodeFolders(detail::Disk& disk, std::vector<std::string> folders)
       : disk_(disk), folders_(std::move(folders)) {}
 
   /// Returns the checkpoints with a manifest in a folder, in order.
@@ -30,7 +30,7 @@ class NodeFolders {
   std::size_t verify(const Manifest& manifest) const;
 
  private:
-  Disk& disk_;
+  detail::Disk& disk_;
   const std::vector<std::string> folders_;
 };
 

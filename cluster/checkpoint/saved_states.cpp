@@ -1,15 +1,16 @@
 #include <troupe/cluster/checkpoint/saved_states.hpp>
 
 #include <algorithm>
-#include <charconv>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include <troupe/actors/engine/state_table.hpp>
 #include <troupe/devices/base/internal.hpp>
+#include <troupe/devices/list/list.hpp>
 #include <troupe/ops/graph/saved_actor.hpp>
 
 namespace troupe {
@@ -44,10 +45,6 @@ class OpenVisits {
   NamedTensors values_;
 };
 
-[[noreturn]] void refuse_state(const std::string& name, const std::string& why) {
-  throw Error(Code::failed_precondition, fmt::format("'{}' {}", name, why));
-}
-
 SavedActor& saved_actor(NodeActor& actor, const std::string& name) {
   auto* const saved = dynamic_cast<SavedActor*>(&actor);
   if (!saved)
@@ -60,61 +57,35 @@ SavedActor& saved_actor(NodeActor& actor, const std::string& name) {
   return *saved;
 }
 
-bool is_shuffling(const StateStore& states, const std::string& name) {
-  for (const StateSpec& spec : states.specs())
-    if (spec.name == name) return spec.kind == StateSpec::Kind::shuffling_queue;
-  return false;
+// Keys of a queue beside those of its elements, which are numbers.
+constexpr const char *kDraws = "draws", *kClosed = "closed";
+
+// A list has its length, depth, dtype and element shape under `key/`, and its elements, but for
+// those that were never written, under `key/0`, `key/1` and so on.
+void save_value(const std::string& key, const Value& value, OpenVisits& visits) {
+  if (!value.is_list()) return visits.add(key, value.tensor());
+  const List& list = value.list();
+  const Shape& shape = list.element_shape();
+  std::vector<std::int64_t> head{list.length(), list.depth(),
+                                 static_cast<std::int64_t>(list.dtype()),
+                                 shape.has_rank() ? shape.rank() : -1};
+  if (shape.has_rank()) head.insert(head.end(), shape.begin(), shape.end());
+  visits.add(key + '/', Tensor::of(head, {static_cast<std::int64_t>(head.size())}));
+  for (std::int64_t i = 0; i < list.length(); ++i)
+    if (const Value element = list.read(i); element.has_value())
+      save_value(fmt::format("{}/{}", key, i), element, visits);
 }
 
-// Results of requests to a queue. The requests share them, because one may wait in the queue.
-struct Outcomes {
-  std::mutex mutex;  // guards all below
-  std::vector<std::vector<Value>> elements;
-  Status first;  // the first error
-};
-
-// The elements, which are taken out, and behind them those that waited for room.
-std::vector<std::vector<Value>> taken_out(QueueState& queue) {
-  const RunInfo run;
-  const auto taken = std::make_shared<Outcomes>();
-  for (std::int64_t left = queue.size(); left > 0; left = queue.size())
-    for (; left > 0; --left)
-      queue.dequeue(run, [taken](const Status& status, std::vector<Value> element) {
-        std::lock_guard lock(taken->mutex);
-        if (status.ok()) taken->elements.push_back(std::move(element));
-      });
-  queue.cancel(run.id, Status(Code::aborted, "the queue is empty"));
-  std::lock_guard lock(taken->mutex);
-  return std::move(taken->elements);
-}
-
-// Elements for which there is no room wait in the queue.
-Status put_in(QueueState& queue, const std::vector<std::vector<Value>>& elements) {
-  const RunInfo run;
-  const auto put = std::make_shared<Outcomes>();
-  for (const std::vector<Value>& element : elements)
-    queue.enqueue(run, element, [put](const Status& status, const std::vector<Value>&) {
-      std::lock_guard lock(put->mutex);
-      if (put->first.ok()) put->first = status;
-    });
-  std::lock_guard lock(put->mutex);
-  return put->first;
-}
-
-void save_queue(QueueState& queue, const StateStore& states, const std::string& name,
-                OpenVisits& visits) {
-  if (queue.size() > 0 && is_shuffling(states, name))
-    refuse_state(name, fmt::format("is a shuffling queue with {} elements between two steps, which "
-                                   "checkpoints do not have; empty it within the step",
-                                   queue.size()));
-  const std::vector<std::vector<Value>> elements = taken_out(queue);
-  put_in(queue, elements).throw_if_error();
-  for (std::size_t i = 0; i < elements.size(); ++i)
-    for (std::size_t c = 0; c < elements[i].size(); ++c) {
-      if (elements[i][c].is_list())
-        refuse_state(name, "is a queue with lists, which checkpoints do not have; enqueue tensors");
-      visits.add(fmt::format("{}{}{}.{}", name, kOfState, i, c), elements[i][c].tensor());
-    }
+void save_queue(const QueueState& queue, const std::string& name, OpenVisits& visits) {
+  const QueueState::Contents contents = queue.contents();
+  for (std::size_t i = 0; i < contents.elements.size(); ++i)
+    for (std::size_t c = 0; c < contents.elements[i].size(); ++c)
+      save_value(fmt::format("{}{}{}.{}", name, kOfState, i, c), contents.elements[i][c], visits);
+  if (contents.draws > 0)
+    visits.add(fmt::format("{}{}{}", name, kOfState, kDraws),
+               Tensor::scalar(static_cast<std::int64_t>(contents.draws)));
+  if (contents.is_closed)
+    visits.add(fmt::format("{}{}{}", name, kOfState, kClosed), Tensor::scalar<std::uint8_t>(1));
 }
 
 void save_state(const std::shared_ptr<StateStore>& states, const std::string& name,
@@ -135,44 +106,70 @@ void save_state(const std::shared_ptr<StateStore>& states, const std::string& na
         },
         [visits, state, states](const Status& status) { visits->end(status); });
   } else if (auto* const queue = dynamic_cast<QueueState*>(state.get())) {
-    save_queue(*queue, *states, name, *visits);
+    save_queue(*queue, name, *visits);
   } else {
     return visits->add(name, variable_value(*states, name));
   }
   visits->add(fmt::format("{}{}", name, kOfState), Tensor::scalar<std::uint8_t>(1));
 }
 
-// `0.1`, an element and its component; false if it is none.
-bool read_place(const std::string& key, std::size_t& element, std::size_t& component) {
-  const char* const end = key.data() + key.size();
-  const auto [dot, first] = std::from_chars(key.data(), end, element);
-  if (first != std::errc() || dot == end || *dot != '.') return false;
-  const auto [last, second] = std::from_chars(dot + 1, end, component);
-  return second == std::errc() && last == end;
+[[noreturn]] void refuse_list(const std::string& key) {
+  throw Error(Code::data_loss, fmt::format("'{}' describes no list", key));
 }
 
-void load_queue(QueueState& queue, const StateStore& states, const std::string& name,
-                const SavedValues& values) {
-  if (queue.size() > 0 && is_shuffling(states, name))
-    refuse_state(name, fmt::format("is a shuffling queue with {} elements, which cannot be taken "
-                                   "out for those of a checkpoint",
-                                   queue.size()));
-  std::map<std::pair<std::size_t, std::size_t>, Tensor> places;
-  for (const auto& [key, value] : values) {
-    std::pair<std::size_t, std::size_t> place;
-    if (!read_place(key, place.first, place.second))
-      throw Error(Code::data_loss, fmt::format("queue '{}' has no element '{}'", name, key));
-    places[place] = value;
+// An empty list, grown to its length, of what was saved under `key/`.
+List list_of_head(const std::string& key, const Tensor& head) {
+  constexpr std::size_t kFixed = 4;
+  if (head.dtype() != DType::i64 || head.shape().rank() != 1) refuse_list(key);
+  const std::vector<std::int64_t> n = head.to_vector<std::int64_t>();
+  const auto within = [](std::int64_t x, std::int64_t low, std::int64_t high) {
+    return x >= low && x <= high;
+  };
+  if (n.size() < kFixed || !within(n[0], 0, List::kMost) || !within(n[1], 1, List::kAnyDepth) ||
+      !within(n[2], 0, kAllDTypes - 1) || !within(n[3], -1, Shape::kMaxRank) ||
+      n.size() != kFixed + static_cast<std::size_t>(std::max<std::int64_t>(0, n[3])) ||
+      std::any_of(n.begin() + kFixed, n.end(), [](std::int64_t dim) { return dim < kAny; }))
+    refuse_list(key);
+  const std::vector<std::int64_t> dims(n.begin() + kFixed, n.end());
+  List list(static_cast<DType>(n[2]), n[3] < 0 ? Shape::unknown() : Shape(dims),
+            static_cast<std::uint8_t>(n[1]));
+  list.grow(n[0]);
+  return list;
+}
+
+// Takes the value of a key, and all that belongs to it, out of `left`; nothing if there is none.
+std::optional<Value> take_value(const std::string& key, SavedValues& left) {
+  if (auto tensor = left.extract(key)) return Value(std::move(tensor.mapped()));
+  const auto head = left.extract(key + '/');
+  if (!head) return std::nullopt;
+  List list = list_of_head(key, head.mapped());
+  for (std::int64_t i = 0; i < list.length(); ++i)
+    if (std::optional<Value> element = take_value(fmt::format("{}/{}", key, i), left))
+      list.write(i, std::move(*element));
+  return Value(std::move(list));
+}
+
+void load_queue(QueueState& queue, const std::string& name, const SavedValues& values) {
+  QueueState::Contents contents;
+  SavedValues left = values;
+  if (const auto draws = left.extract(kDraws)) {
+    if (draws.mapped().dtype() != DType::i64 || draws.mapped().elements() != 1)
+      throw Error(Code::data_loss,
+                  fmt::format("queue '{}': '{}' is no number of draws", name, kDraws));
+    contents.draws = static_cast<std::uint64_t>(draws.mapped().to_vector<std::int64_t>()[0]);
   }
-  std::vector<std::vector<Value>> elements;
-  for (auto& [place, value] : places) {
-    if (place.first == elements.size()) elements.emplace_back();
-    if (place.first + 1 != elements.size() || place.second != elements.back().size())
-      throw Error(Code::data_loss, fmt::format("queue '{}' lacks elements", name));
-    elements.back().push_back(std::move(value));
+  contents.is_closed = bool(left.extract(kClosed));
+  for (std::vector<Value> element;; contents.elements.push_back(std::exchange(element, {}))) {
+    while (auto value =
+               take_value(fmt::format("{}.{}", contents.elements.size(), element.size()), left))
+      element.push_back(std::move(*value));
+    if (element.empty()) break;
   }
-  taken_out(queue);
-  put_in(queue, elements).throw_if_error();
+  if (!left.empty())
+    throw Error(Code::data_loss,
+                fmt::format("queue '{}' has no place for '{}', or lacks elements before it", name,
+                            left.begin()->first));
+  queue.replace(std::move(contents));
 }
 
 void load_state(const std::shared_ptr<StateStore>& states, const std::string& name,
@@ -183,7 +180,7 @@ void load_state(const std::shared_ptr<StateStore>& states, const std::string& na
     actor->visit([name, values](NodeActor& visited) { saved_actor(visited, name).load(values); },
                  [visits, state, states](const Status& status) { visits->end(status); });
   } else if (auto* const queue = dynamic_cast<QueueState*>(state.get())) {
-    load_queue(*queue, *states, name, values);
+    load_queue(*queue, name, values);
   } else {
     throw Error(Code::not_found, fmt::format("there is no queue or actor '{}'", name));
   }

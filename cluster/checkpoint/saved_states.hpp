@@ -5,11 +5,13 @@
 //
 //   w                          the variable
 //   lines#  lines#0.0 ...      a queue: element 0, component 0
+//   lines#0.1/  lines#0.1/0    a component that is a list: what it is, and its first element
+//   lines#draws  lines#closed  draws of a shuffling queue so far; there if it is closed
 //   reader# reader#next        an actor: its SavedValues
 //
-// No run that uses the states is in flight. A queue is emptied and filled again. Elements that wait
-// to be enqueued are saved behind those that are in it, and stay behind them. A closed queue cannot
-// be filled again: it is refused, and is empty then.
+// No run that uses the states is in flight. Elements that wait to be enqueued are saved behind
+// those that are in the queue, and stay behind them. A shuffling queue goes on with the same
+// choices.
 //
 // Threads: any. `done` is called once, on the calling thread or that of an actor.
 #pragma once
@@ -29,7 +31,7 @@ namespace troupe {
 inline constexpr char kOfState = '#';
 
 /// Fails with not_found for a name that is no state, and failed_precondition, naming the state, for
-/// an actor that is no SavedActor, and for a shuffling queue or one of lists that is not empty.
+/// an actor that is no SavedActor.
 void save_states(const std::shared_ptr<StateStore>& states, const std::vector<std::string>& names,
                  std::function<void(Status status, NamedTensors values)> done);
 /// Fails as `save_states`, and with invalid_argument for values that do not fit. Queues and actors

@@ -101,26 +101,28 @@ void CheckedFile::read_chunk(std::uint64_t chunk, char* data, std::size_t bytes)
                             path(), chunk, begin, begin + bytes - 1, sum, entry_.sums[i]));
 }
 
+NamedTensors read_shard(const Manifest& manifest, const ShardEntry& shard, const OpenShard& open,
+                        const std::function<void(const std::string& line)>& log) {
+  std::vector<std::string> failed;
+  bool is_away = false;
+  for (const std::string& holder : shard.holders) try {
+      CheckedFile file(open(holder, shard), shard);
+      return load_tensors(file).tensors;
+    } catch (const Error& e) {
+      failed.push_back(fmt::format("on node '{}': {}", holder, e.what()));
+      is_away = is_away || e.code() == Code::unavailable;
+      if (log) log(fmt::format("{} {}", shard.file, failed.back()));
+    }
+  throw Error(is_away ? Code::unavailable : Code::data_loss,
+              fmt::format("shard '{}' of the checkpoint of step {} is whole on no node: {}",
+                          shard.file, manifest.id.step, fmt::join(failed, "; ")));
+}
+
 NamedTensors read_checkpoint(const Manifest& manifest, const OpenShard& open,
                              const std::function<void(const std::string& line)>& log) {
   NamedTensors values;
-  for (const ShardEntry& shard : manifest.shards) {
-    std::vector<std::string> failed;
-    bool is_read = false, is_away = false;
-    for (std::size_t i = 0; i < shard.holders.size() && !is_read; ++i) try {
-        CheckedFile file(open(shard.holders[i], shard), shard);
-        for (auto& value : load_tensors(file).tensors) values.push_back(std::move(value));
-        is_read = true;
-      } catch (const Error& e) {
-        failed.push_back(fmt::format("on node '{}': {}", shard.holders[i], e.what()));
-        is_away = is_away || e.code() == Code::unavailable;
-        if (log) log(fmt::format("{} {}", shard.file, failed.back()));
-      }
-    if (!is_read)
-      throw Error(is_away ? Code::unavailable : Code::data_loss,
-                  fmt::format("shard '{}' of the checkpoint of step {} is whole on no node: {}",
-                              shard.file, manifest.id.step, fmt::join(failed, "; ")));
-  }
+  for (const ShardEntry& shard : manifest.shards)
+    for (auto& value : read_shard(manifest, shard, open, log)) values.push_back(std::move(value));
   return values;
 }
 

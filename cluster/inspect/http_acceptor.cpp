@@ -120,7 +120,7 @@ void HttpAcceptor::accept_all() {
   }
 }
 
-// Hears what there is; true if it was passed on, dismissed, or is gone.
+// Reads the available bytes; true if the connection was passed on, dismissed, or is gone.
 bool HttpAcceptor::is_done(Caller& caller) {
   char block[4096];
   const ssize_t n = ::recv(caller.socket, block, sizeof block, 0);

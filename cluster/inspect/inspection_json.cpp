@@ -42,6 +42,29 @@ json labels_of(const std::string& text) {
   return labels;
 }
 
+json device_of(const DeviceSnapshot& d) {
+  json queues = json::array();
+  const auto copies = [](const QueueActivity::Copies& c) {
+    return json{{"count", c.count}, {"bytes", c.bytes}};
+  };
+  for (const QueueActivity& q : d.queues)
+    queues.push_back({{"name", q.name},
+                      {"busy_ns", q.busy_ns},
+                      {"enqueued", q.enqueued},
+                      {"depth", q.depth},
+                      {"events", q.events},
+                      {"launches", q.launches},
+                      {"graphs", q.graphs},
+                      {"replayed", q.replayed},
+                      {"to_device", copies(q.to_device)},
+                      {"from_device", copies(q.from_device)},
+                      {"from_peer", copies(q.from_peer)}});
+  return {{"name", d.name},       {"in_use", d.in_use},
+          {"peak", d.peak},       {"reserved", d.reserved},
+          {"free", d.free},       {"limit", d.limit},
+          {"swapped", d.swapped}, {"queues", std::move(queues)}};
+}
+
 json node_of_report(const NodeAnswer& a) {
   json n = {{"name", a.member.name},
             {"address", a.member.address},
@@ -62,12 +85,7 @@ json node_of_report(const NodeAnswer& a) {
   n["memory"] = {{"resident", r.resident}, {"total", r.total}};
   n["workers"] = r.engine.workers;
   n["devices"] = json::array();
-  for (const EngineSnapshot::Memory& m : r.engine.devices)
-    n["devices"].push_back({{"name", m.device},
-                            {"in_use", m.in_use},
-                            {"peak", m.peak},
-                            {"limit", m.limit},
-                            {"swapped", m.swapped}});
+  for (const DeviceSnapshot& d : r.engine.devices) n["devices"].push_back(device_of(d));
   const TransportCounters& t = r.transport;
   n["transport"] = {{"sent_messages", t.messages_out},
                     {"received_messages", t.messages_in},
@@ -320,7 +338,7 @@ std::string scalars_json(const ClusterReport& report) {
   bool is_recorded = false;
   for (const NodeAnswer& a : report) {
     if (!a.has_answered || a.report.scalars.empty()) continue;
-    json said = json::parse(a.report.scalars, nullptr, false);
+    json said = parse_shallow(a.report.scalars);
     if (!said.is_array()) continue;
     is_recorded = true;
     for (json& series : said) {

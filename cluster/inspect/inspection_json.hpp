@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <troupe/actors/observe/recorder.hpp>
+#include <troupe/cluster/checkpoint/checkpoint_answers.hpp>
 #include <troupe/cluster/protocol/node_report.hpp>
 
 namespace troupe {
@@ -40,6 +41,9 @@ std::string trace_json(const ClusterReport& report, std::int64_t since_ns = 0,
 /// Prometheus text, of one node. `pool`: of its engine.
 std::string metrics_text(const NodeReport& report, const std::vector<Member>& members,
                          const PoolCounters& pool, const MembershipCounters& membership = {});
+
+/// Prometheus text, of the trainings that a node knows.
+std::string training_metrics(const TrainingsReport& report);
 
 /// The counters of a plan's actors on all nodes, and the changes since an earlier request. Threads:
 /// any.

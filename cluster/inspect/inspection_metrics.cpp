@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -70,15 +72,75 @@ void add_pool(Exposition& t, const PoolCounters& pool) {
         d(pool.offers));
   t.one("troupe_worker_searches_total", "counter", "Times a worker had no work and spun.",
         d(pool.searches));
-  t.one("troupe_worker_finds_total", "counter", "Of those, the ones that found work.",
-        d(pool.finds));
+  t.one("troupe_worker_finds_total", "counter", "Searches that found work.", d(pool.finds));
   t.one("troupe_worker_search_seconds_total", "counter", "Time that workers spun.",
         d(pool.search_ns) * 1e-9);
-  t.one("troupe_worker_parks_total", "counter", "Times a worker went to sleep.", d(pool.parks));
+  t.one("troupe_worker_parks_total", "counter", "Times a worker started to sleep.", d(pool.parks));
   t.one("troupe_worker_wakes_total", "counter", "Times a sleeping worker was woken.",
         d(pool.wakes));
   t.one("troupe_worker_wake_seconds_total", "counter", "Time from wake-ups until the workers ran.",
         d(pool.wake_ns) * 1e-9);
+}
+
+void add_devices(Exposition& t, const std::vector<DeviceSnapshot>& devices) {
+  const auto of_devices = [&](const char* name, const char* help, auto value) {
+    t.family(name, "gauge", help);
+    for (const DeviceSnapshot& device : devices)
+      t.sample(fmt::format("device=\"{}\"", escaped(device.name)), d(value(device)));
+  };
+  using Device = DeviceSnapshot;
+  of_devices("troupe_device_memory_bytes", "Memory in use on a device.",
+             [](const Device& v) { return v.in_use; });
+  of_devices("troupe_device_memory_peak_bytes", "The most memory that was in use on a device.",
+             [](const Device& v) { return v.peak; });
+  of_devices("troupe_device_memory_reserved_bytes",
+             "Memory that was taken for a device: in use, or kept for reuse.",
+             [](const Device& v) { return v.reserved; });
+  of_devices("troupe_device_memory_free_bytes",
+             "Memory that a device can still hand out; 0: not known.",
+             [](const Device& v) { return v.free; });
+  of_devices("troupe_device_memory_limit_bytes", "The most memory that a device hands out; 0: all.",
+             [](const Device& v) { return v.limit; });
+  of_devices("troupe_device_swapped_bytes",
+             "Memory of the host that holds what was moved there from a device that is full.",
+             [](const Device& v) { return v.swapped; });
+
+  const auto of_queues = [&](const char* name, const char* type, const char* help, auto value) {
+    t.family(name, type, help);
+    for (const DeviceSnapshot& device : devices)
+      for (const QueueActivity& q : device.queues)
+        t.sample(fmt::format("device=\"{}\",queue=\"{}\"", escaped(device.name), escaped(q.name)),
+                 value(q));
+  };
+  using Queue = QueueActivity;
+  of_queues("troupe_device_queue_busy_seconds_total", "counter",
+            "Time in which a queue of a device had work; of workers: on average.",
+            [](const Queue& q) { return d(q.busy_ns) * 1e-9; });
+  of_queues("troupe_device_queue_enqueued_total", "counter",
+            "Launches and copies that were enqueued.",
+            [](const Queue& q) { return d(q.enqueued); });
+  of_queues("troupe_device_queue_depth", "gauge",
+            "Launches and copies that are not known to have ended.",
+            [](const Queue& q) { return d(q.depth); });
+  of_queues("troupe_device_queue_events", "gauge",
+            "Recorded points of a queue that are not known to have passed.",
+            [](const Queue& q) { return d(q.events); });
+  of_queues("troupe_device_queue_launches_total", "counter", "Calls of kernels and libraries.",
+            [](const Queue& q) { return d(q.launches); });
+  of_queues("troupe_device_queue_replayed_total", "counter", "Launches that a graph has made.",
+            [](const Queue& q) { return d(q.replayed); });
+  of_queues("troupe_device_queue_graphs_total", "counter", "Launches of graphs.",
+            [](const Queue& q) { return d(q.graphs); });
+  t.family("troupe_device_queue_copied_bytes_total", "counter",
+           "Bytes that a queue has copied, by direction.");
+  for (const DeviceSnapshot& device : devices)
+    for (const QueueActivity& q : device.queues)
+      for (const auto& [direction, copies] : {std::pair("to_device", &q.to_device),
+                                              {"from_device", &q.from_device},
+                                              {"from_peer", &q.from_peer}})
+        t.sample(fmt::format("device=\"{}\",queue=\"{}\",direction=\"{}\"", escaped(device.name),
+                             escaped(q.name), direction),
+                 d(copies->bytes));
 }
 
 /// The name of a status, as a value of a label: `deadline_exceeded`.
@@ -101,7 +163,7 @@ std::string metrics_text(const NodeReport& r, const std::vector<Member>& members
   t.one("troupe_machine_memory_bytes", "gauge", "Memory of the machine.", d(r.total));
   t.one("troupe_workers", "gauge", "Threads that compute.", r.engine.workers);
   add_pool(t, pool);
-  t.family("troupe_members", "gauge", "Nodes that this one knows, by what it holds them for.");
+  t.family("troupe_members", "gauge", "Nodes in the membership of this node, by state.");
   for (const MemberState state :
        {MemberState::alive, MemberState::suspect, MemberState::dead, MemberState::left}) {
     std::size_t n = 0;
@@ -109,30 +171,19 @@ std::string metrics_text(const NodeReport& r, const std::vector<Member>& members
     t.sample(fmt::format("state=\"{}\"", name_of(state)), static_cast<double>(n));
   }
   t.one("troupe_membership_suspicions_total", "counter",
-        "Times that a node was suspected here, because it did not answer or others said so.",
-        d(membership.suspicions));
+        "Times that this node suspected a node, by itself or by gossip.", d(membership.suspicions));
   t.one("troupe_membership_refutations_total", "counter",
         "Times that this node was suspected by another, and has refuted it.",
         d(membership.refuted));
-  t.one("troupe_membership_deaths_total", "counter", "Times that a node was held for dead here.",
+  t.one("troupe_membership_deaths_total", "counter", "Times that this node declared a node dead.",
         d(membership.deaths));
-  t.family("troupe_device_memory_bytes", "gauge", "Memory in use on a device.");
-  for (const auto& m : r.engine.devices)
-    t.sample(fmt::format("device=\"{}\"", escaped(m.device)), d(m.in_use));
-  t.family("troupe_device_memory_peak_bytes", "gauge",
-           "The most memory that was in use on a device.");
-  for (const auto& m : r.engine.devices)
-    t.sample(fmt::format("device=\"{}\"", escaped(m.device)), d(m.peak));
-  t.family("troupe_device_swapped_bytes", "gauge",
-           "Memory of the host that holds what was moved there from a device that is full.");
-  for (const auto& m : r.engine.devices)
-    t.sample(fmt::format("device=\"{}\"", escaped(m.device)), d(m.swapped));
+  add_devices(t, r.engine.devices);
   t.one("troupe_runs_in_flight", "gauge", "Runs that this node takes part in now.",
         static_cast<double>(r.engine.runs.size()));
   t.family("troupe_runs_started_total", "counter", "Runs of a plan that this node took part in.");
   for (const auto& p : r.engine.plans)
     t.sample(fmt::format("plan=\"{}\"", escaped(p.name.text())), d(p.started));
-  t.family("troupe_runs_ended_total", "counter", "Of those, the ones that have ended, by how.");
+  t.family("troupe_runs_ended_total", "counter", "Runs of a plan that have ended, by outcome.");
   for (const auto& p : r.engine.plans) {
     t.sample(fmt::format("plan=\"{}\",outcome=\"ok\"", escaped(p.name.text())), d(p.ended));
     t.sample(fmt::format("plan=\"{}\",outcome=\"failed\"", escaped(p.name.text())), d(p.failed));
@@ -182,16 +233,42 @@ std::string metrics_text(const NodeReport& r, const std::vector<Member>& members
            "Bytes that were sent to a node and are not known to have arrived.",
            [](const PeerReport& p) { return d(p.unacknowledged); });
   of_peers("troupe_peer_round_trip_seconds", "gauge",
-           "What the last ping of a node took, with its answer; 0: none has come back.",
+           "Round-trip time of the last ping of a node; 0: no answer yet.",
            [](const PeerReport& p) { return static_cast<double>(p.round_trip_ns) * 1e-9; });
   t.one("troupe_transport_reconnects_total", "counter",
         "Connections that broke after their handshake.", d(c.reconnects));
   t.one("troupe_transport_dropped_total", "counter",
         "Frames that were malformed, repeated or not authenticated.", d(c.dropped));
   t.one("troupe_transport_turned_away_total", "counter",
-        "Connections that ended in their handshake, as those of who has no key.", d(c.turned_away));
+        "Connections that ended in their handshake, such as those without an authorized key.",
+        d(c.turned_away));
   t.one("troupe_transport_broken_off_total", "counter",
         "Connections from others that ended in the middle of a session.", d(c.broken_off));
+  return t.take();
+}
+
+std::string training_metrics(const TrainingsReport& r) {
+  Exposition t;
+  const auto of_trainings = [&](const char* name, const char* type, const char* help, auto value) {
+    t.family(name, type, help);
+    for (const TrainingsReport::Entry& e : r.trainings)
+      t.sample(fmt::format("training=\"{}\",driver=\"{}\"", escaped(e.training), escaped(e.driver)),
+               static_cast<double>(value(e)));
+  };
+  using Entry = TrainingsReport::Entry;
+  of_trainings("troupe_training_step", "gauge", "Steps of a training that its driver has reported.",
+               [](const Entry& e) { return e.progress.step; });
+  of_trainings("troupe_training_steps", "gauge", "Steps of a training until it ends.",
+               [](const Entry& e) { return e.progress.steps; });
+  of_trainings("troupe_training_checkpoint_step", "gauge",
+               "The step of a training's newest checkpoint; -1: there is none.",
+               [](const Entry& e) { return e.progress.checkpoint; });
+  of_trainings("troupe_training_recoveries", "gauge",
+               "Times that a training's driver has gone on after a loss.",
+               [](const Entry& e) { return e.progress.recoveries; });
+  of_trainings("troupe_training_epoch", "gauge",
+               "The epoch of a training's driver: it rises with each driver and placement.",
+               [](const Entry& e) { return e.epoch; });
   return t.take();
 }
 

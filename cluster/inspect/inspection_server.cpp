@@ -18,10 +18,14 @@
 #include <fmt/format.h>
 #include <httplib.h>
 
+#include <troupe/actors/engine/reporters.hpp>
 #include <troupe/actors/runtime/clock.hpp>
+#include <troupe/cluster/inspect/event_feed.hpp>
 #include <troupe/cluster/inspect/http_acceptor.hpp>
 #include <troupe/cluster/inspect/inspection_json.hpp>
+#include <troupe/cluster/inspect/inspection_reporters.hpp>
 #include <troupe/cluster/inspect/page_assets.hpp>
+#include <troupe/cluster/node/checkpoint_service.hpp>
 #include <troupe/devices/threads/worker_pool.hpp>
 #include <troupe/ops/format/records.hpp>
 
@@ -198,8 +202,7 @@ class InspectionServer::Server {
       : node_(node), options_(std::move(options)) {
     if (options_.token.empty() && !is_loopback_name(options_.host))
       throw Error(Code::invalid_argument,
-                  fmt::format("who serves inspections at {}, which is not loopback, needs a token "
-                              "that others must say (--http-token-file)",
+                  fmt::format("the inspection address {} is not loopback; set --http-token-file",
                               options_.host));
     // Not SO_REUSEPORT, which it would set: two nodes would share a port unknowingly.
     http_.set_socket_options([this](socket_t s) {
@@ -281,15 +284,17 @@ class InspectionServer::Server {
     if (options_.token.empty() && in.path != "/healthz" && !is_page &&
         is_domain(in.get_header_value("Host")))
       return end(403,
-                 "who demands no token is asked as 127.0.0.1 or localhost, and not by another name "
-                 "(--http-token-file)");
+                 "without a token this node answers as 127.0.0.1 or localhost only; set "
+                 "--http-token-file");
     if (!options_.token.empty() && in.path != "/healthz" && !is_page) {
       const std::string bearer = in.get_header_value("Authorization");
       const std::string said = bearer.starts_with("Bearer ") ? bearer.substr(7)
                                : in.has_param("token")       ? in.get_param_value("token")
                                                              : std::string();
       if (!is_same(said, options_.token))
-        return end(401, "say the token: 'Authorization: Bearer TOKEN', or '?token=TOKEN'");
+        return end(
+            401,
+            "the request has no valid token; send 'Authorization: Bearer TOKEN' or '?token=TOKEN'");
     }
     out.set_header("X-Content-Type-Options", "nosniff");
     out.set_header("Referrer-Policy", "no-referrer");
@@ -327,7 +332,8 @@ class InspectionServer::Server {
     http_.Get("/metrics", [this](const httplib::Request&, httplib::Response& out) {
       const ClusterReport here = node_.inspect({}, kAsk, node_.name());
       out.set_content(metrics_text(here.at(0).report, node_.members(), node_.pool_counters(),
-                                   node_.membership_counters()),
+                                   node_.membership_counters()) +
+                          training_metrics(node_.checkpoints().report()),
                       "text/plain; version=0.0.4; charset=utf-8");
     });
   }
@@ -357,7 +363,7 @@ class InspectionServer::Server {
                          limit = number_of(in, "limit", 10'000);
       const std::int64_t asked = epoch_ns();
       return events_json(
-          node_.inspect({.what = NodeQuestion::What::events, .since_ns = since}, kAsk), asked,
+          node_.inspect({.kind = NodeQuestion::Kind::events, .since_ns = since}, kAsk), asked,
           since, until, static_cast<std::size_t>(limit));
     });
     get("/api/scalars", [this](const httplib::Request& in) {
@@ -366,12 +372,27 @@ class InspectionServer::Server {
       const std::int64_t since =
           in.has_param("since") ? number_in(in.get_param_value("since"), "since", kAll) : kAll;
       std::string said = scalars_json(
-          node_.inspect({.what = NodeQuestion::What::scalars, .since_step = since}, kAsk));
+          node_.inspect({.kind = NodeQuestion::Kind::scalars, .since_step = since}, kAsk));
       if (said.empty())
         throw Error(
             Code::not_found,
             "no program records its training on any node: InspectionServer::serve(records) does");
       return said;
+    });
+    get("/api/stream", [this](const httplib::Request& in) {
+      constexpr std::int64_t kMostEvents = 20'000;
+      const auto after = static_cast<std::uint64_t>(number_of(in, "after", 0));
+      const auto most = static_cast<std::size_t>(
+          std::clamp<std::int64_t>(number_of(in, "limit", kMostEvents), 1, kMostEvents));
+      EventFeed& feed = this->feed();
+      const EventFeed::Part part = feed.after(after, most);
+      return stream_json(part, feed.counts());
+    });
+    get("/api/dependence", [this](const httplib::Request&) {
+      return dependence_json(node_.inspect(topic_question("dependence"), kAsk));
+    });
+    get("/api/queries", [this](const httplib::Request&) {
+      return queries_json(node_.inspect(topic_question("queries"), kAsk));
     });
     get("/api/trace",
         [this](const httplib::Request& in) { return trace(number_of(in, "seconds", 1)); });
@@ -404,6 +425,13 @@ class InspectionServer::Server {
     });
   }
 
+  /// Returns the feed of all nodes, which begins with the first subscriber.
+  EventFeed& feed() {
+    std::lock_guard lock(mutex_);
+    if (!feed_) feed_.emplace(node_, FeedOptions{});
+    return *feed_;
+  }
+
   /// Returns the counters of a plan, which are remembered between requests for as long as its owner
   /// lives. Throws not_found, with the plans there are. Throws unavailable if participants are
   /// there and the owner, which has the description, does not answer.
@@ -418,7 +446,7 @@ class InspectionServer::Server {
       }
     }
     for (const NodeAnswer& a :
-         node_.inspect({.what = NodeQuestion::What::plan, .plan = name}, kAsk)) {
+         node_.inspect({.kind = NodeQuestion::Kind::plan, .plan = name}, kAsk)) {
       if (!a.has_answered || a.report.plan.name != name) continue;
       auto cache = std::make_shared<CounterCache>(a.report.plan);
       std::lock_guard lock(mutex_);
@@ -454,7 +482,7 @@ class InspectionServer::Server {
   void update(CounterCache& cache) {
     const std::uint64_t ticket = cache.begin();
     cache.update(
-        node_.inspect({.what = NodeQuestion::What::counters, .plan = cache.plan().name}, kAsk),
+        node_.inspect({.kind = NodeQuestion::Kind::counters, .plan = cache.plan().name}, kAsk),
         ticket);
   }
 
@@ -483,7 +511,9 @@ class InspectionServer::Server {
         if (e.plan == cache->plan().name && actor_of(e.error).starts_with(name) &&
             told.insert(e.run).second)
           errors.push_back(e.error);
-    return cache->actor_json(node, joined_runs(state), errors);
+    const std::string actor = cache->actor_json(node, joined_runs(state), errors);
+    if (cache->plan().name.number < kFirstReporter) return actor;
+    return with_operator(actor, node_.inspect(topic_question("queries"), kAsk));
   }
 
   std::string trace(std::int64_t seconds) {
@@ -493,10 +523,10 @@ class InspectionServer::Server {
     std::unique_lock lock(trace_mutex_, std::try_to_lock);
     if (!lock)
       throw Error(Code::unavailable,
-                  "somebody else is tracing through this node: come back when that is done");
+                  "another trace through this node is in progress; try again when it has ended");
     const std::int64_t begin = epoch_ns();
     const auto number = static_cast<std::uint64_t>(begin);  // unique at this node
-    node_.inspect({.what = NodeQuestion::What::trace_on, .tracer = number}, kAsk);
+    node_.inspect({.kind = NodeQuestion::Kind::trace_on, .tracer = number}, kAsk);
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
     bool has_gone = false;
     while (!has_gone && std::chrono::steady_clock::now() < end &&
@@ -504,9 +534,9 @@ class InspectionServer::Server {
       has_gone = Routes::has_gone(std::chrono::milliseconds(20));
     const std::int64_t until = epoch_ns();
     const ClusterReport traced =
-        node_.inspect({.what = NodeQuestion::What::trace_off, .since_ns = begin, .tracer = number},
+        node_.inspect({.kind = NodeQuestion::Kind::trace_off, .since_ns = begin, .tracer = number},
                       std::chrono::seconds(10));
-    if (has_gone) throw Error(Code::cancelled, "who asked for the trace has hung up");
+    if (has_gone) throw Error(Code::cancelled, "the client of the trace has disconnected");
     return trace_json(traced, begin, until);
   }
 
@@ -527,6 +557,7 @@ class InspectionServer::Server {
   std::uint64_t uses_ = 0;
   std::map<std::string, std::function<std::string(const Query&)>> added_;
   std::vector<const Records*> records_;
+  std::optional<EventFeed> feed_;
   std::optional<HttpAcceptor> acceptor_;  // last: its threads use the others
 };
 

@@ -220,12 +220,12 @@ void require_company(const Discovery& found) {
   const std::string way = found.from == "MPICH"
                               ? fmt::format("mpirun -genv TROUPE_JOIN HOST:{} ...", kDefaultPort)
                               : fmt::format("mpirun -x TROUPE_JOIN=HOST:{} ...", kDefaultPort);
-  throw Error(Code::failed_precondition,
-              fmt::format("this is rank {}{}, and {} does not say where the others are: each would "
-                          "be a cluster of its own. Say where rank 0 listens, "
-                          "'{}', or by --join or --peers",
-                          found.rank, found.ranks > 0 ? fmt::format(" of {}", found.ranks) : "",
-                          found.from, way));
+  throw Error(
+      Code::failed_precondition,
+      fmt::format("this is rank {}{}, and {} does not name the other nodes, so each would be a "
+                  "cluster of its own; give the address of rank 0, '{}', or --join or --peers",
+                  found.rank, found.ranks > 0 ? fmt::format(" of {}", found.ranks) : "", found.from,
+                  way));
 }
 
 std::vector<std::string> joined_by(const Environment& environment) {
@@ -275,7 +275,7 @@ Discovery discover(const Environment& environment) {
     const auto ordinal =
         dash == std::string::npos ? std::nullopt : number(std::string_view(*pod).substr(dash + 1));
     if (!ordinal)
-      refuse(fmt::format("HOSTNAME='{}' is no pod of a StatefulSet, whose names end in -0, -1, ...",
+      refuse(fmt::format("HOSTNAME='{}' is no pod of a StatefulSet; their names end in -0, -1, ...",
                          *pod));
     d.rank = static_cast<int>(*ordinal);
     d.name = *pod;

@@ -1,7 +1,6 @@
 #include <troupe/cluster/membership/membership.hpp>
 
 #include <algorithm>
-#include <bit>
 #include <tuple>
 
 #include <fmt/format.h>
@@ -11,9 +10,6 @@
 
 namespace troupe {
 namespace {
-
-// A node is cut off if at least so many of its last own pings had no answer.
-constexpr int kJudgedProbes = 4, kMissedProbes = 3;
 
 /// Orders news of one node: the greatest is true.
 auto order(const Member& m) { return std::tuple(m.incarnation, m.refutations, m.state); }
@@ -34,12 +30,11 @@ MembershipOptions suspecting_after(std::chrono::nanoseconds after) {
   using namespace std::chrono_literals;
   if (after < 100ms || after > 1h)
     throw Error(Code::invalid_argument,
-                fmt::format("a node is suspected for 0.1 to 3600 s before it is held for dead, not "
-                            "for {} s",
+                fmt::format("the suspicion must last 0.1 to 3600 s, not {} s",
                             std::chrono::duration<double>(after).count()));
   MembershipOptions o;
   o.suspicion = after;
-  o.period = after / 3;
+  o.period = after / kPeriodsOfSuspicion;
   o.timeout = o.period * 2 / 5;
   o.sync_periods = static_cast<int>(std::max<std::int64_t>(1, 5s / o.period));
   return o;
@@ -59,10 +54,16 @@ Membership::Membership(Member self, MembershipHost& host, const MembershipOption
         Code::invalid_argument,
         fmt::format("a suspicion ({} ms) must last for a period ({} ms) at least",
                     options_.suspicion.count() / 1'000'000, options_.period.count() / 1'000'000));
-  if (options_.helpers < 0 || options_.spread_factor < 1 || options_.news_a_message < 1 ||
-      options_.sync_periods < 1)
-    throw Error(Code::invalid_argument,
-                "of the options of membership only `helpers` may be 0, and none below");
+  const auto require = [](const char* option, std::int64_t value, std::int64_t least) {
+    if (value < least)
+      throw Error(Code::invalid_argument,
+                  fmt::format("the membership option {} is {}; it must be {} or more", option,
+                              value, least));
+  };
+  require("helpers", options_.helpers, 0);
+  require("spread_factor", options_.spread_factor, 1);
+  require("news_a_message", options_.news_a_message, 1);
+  require("sync_periods", options_.sync_periods, 1);
   self_.state = MemberState::alive;
   own_.member = self_;
   spread(own_);
@@ -88,12 +89,6 @@ int Membership::log_of_nodes(std::size_t nodes) const {
   int log = 1;
   while ((std::size_t{1} << log) < nodes + 1) ++log;
   return log;
-}
-
-Membership::Time Membership::detection_bound(std::size_t nodes) const {
-  // Two rounds, at the start of the one and the end of the next, until it is pinged; one period for
-  // an answer.
-  return options_.period * (2 * static_cast<std::int64_t>(nodes) + 1) + suspicion_time();
 }
 
 void Membership::learn(Time now, const Member& told) {
@@ -226,42 +221,8 @@ void Membership::receive(Time now, const Member& from, const MembershipMessage& 
     case MembershipMessage::Kind::ping:
       send(from, {.kind = MembershipMessage::Kind::answer, .number = message.number});
       break;
-    case MembershipMessage::Kind::ping_for_me: {
-      auto target = others_.find(message.target);
-      if (target == others_.end()) break;
-      const std::uint64_t number = next_number_++;
-      probes_[number] = {.target = message.target,
-                         .began = now,
-                         .ends = now + options_.period,
-                         .has_helpers = true,
-                         .asked_by = from.name,
-                         .number_there = message.number};
-      send(target->second.member, {.kind = MembershipMessage::Kind::ping, .number = number});
-      break;
-    }
-    case MembershipMessage::Kind::answer: {
-      auto it = probes_.find(message.number);
-      if (it == probes_.end()) {  // too late, but its round trip is known
-        if (const auto late = late_.find(message.number);
-            late != late_.end() && late->second.first == from.name) {
-          if (const auto known = others_.find(from.name); known != others_.end())
-            known->second.round_trip = now - late->second.second;
-          late_.erase(late);
-        }
-        break;
-      }
-      const Probe probe = std::move(it->second);
-      probes_.erase(it);
-      if (probe.counts && probe.asked_by.empty()) note_probe(true);
-      if (const auto target = others_.find(probe.target);
-          target != others_.end() && from.name == probe.target)
-        target->second.round_trip = now - probe.began;
-      if (const Member* asked = probe.asked_by.empty() ? nullptr : find(probe.asked_by))
-        send(*asked, {.kind = MembershipMessage::Kind::answer,
-                      .number = probe.number_there,
-                      .target = probe.target});
-      break;
-    }
+    case MembershipMessage::Kind::ping_for_me: ping_for(now, from, message); break;
+    case MembershipMessage::Kind::answer: answered(now, from, message.number); break;
     case MembershipMessage::Kind::news: break;
     case MembershipMessage::Kind::sync:
       sync_with(from, MembershipMessage::Kind::sync_answer);
@@ -270,125 +231,12 @@ void Membership::receive(Time now, const Member& from, const MembershipMessage& 
   }
 }
 
-Membership::Time Membership::round_trip(const std::string& name) const {
-  const auto it = others_.find(name);
-  return it == others_.end() ? Time() : it->second.round_trip;
-}
-
 void Membership::relabel(const std::string& labels) {
   if (has_left_ || self_.labels == labels) return;
   self_.labels = labels;
   ++self_.refutations;
   own_.member = self_;
   spread(own_);
-}
-
-void Membership::leave(Time) {
-  if (std::exchange(has_left_, true)) return;
-  self_.state = MemberState::left;
-  own_.member = self_;
-  for (const auto& [name, entry] : others_)
-    if (entry.member.is_up())
-      send(entry.member, {.kind = MembershipMessage::Kind::news, .members = {self_}});
-}
-
-// ---- time
-
-void Membership::suspect(Time now, const std::string& name) {
-  if (has_left_) return;
-  auto it = others_.find(name);
-  if (it == others_.end() || it->second.member.state != MemberState::alive) return;
-  Member news = it->second.member;
-  news.state = MemberState::suspect;
-  become(now, it->second, news);
-}
-
-void Membership::start_probe(Time now) {
-  if (round_.empty()) {
-    for (const auto& [name, entry] : others_)
-      if (entry.member.is_up()) round_.push_back(name);
-    std::shuffle(round_.begin(), round_.end(), random_);
-  }
-  while (!round_.empty()) {
-    const std::string name = std::move(round_.back());
-    round_.pop_back();
-    auto it = others_.find(name);
-    if (it == others_.end() || !it->second.member.is_up()) continue;
-    return ping(now, it->second.member, true);
-  }
-}
-
-void Membership::ping(Time now, const Member& target, bool counts) {
-  const std::uint64_t number = next_number_++;
-  probes_[number] = {.target = target.name,
-                     .began = now,
-                     .helped_at = now + options_.timeout,
-                     .ends = now + options_.period,
-                     .counts = counts};
-  send(target, {.kind = MembershipMessage::Kind::ping, .number = number});
-}
-
-void Membership::note_probe(bool was_answered) {
-  missed_ = (missed_ << 1 | !was_answered) & ((1u << kJudgedProbes) - 1);
-  if (is_cut_off())
-    for (Entry* e : suspects_) withhold(*e);
-}
-
-bool Membership::is_cut_off() const { return std::popcount(missed_) >= kMissedProbes; }
-
-void Membership::withhold(Entry& entry) {
-  entry.is_withheld = true;
-  spread(entry);
-}
-
-// Asks each member that this node accused while it was cut off. One that refutes is accused no
-// more; one that does not within the time of a suspicion is reported to the others.
-void Membership::ask_accused(Time now) {
-  // Connections that broke with the cut take a while to come back.
-  const Time allowed = 2 * suspicion_time();
-  for (auto& [name, entry] : others_) {
-    if (!entry.is_withheld) continue;
-    if (is_cut_off()) {
-      entry.asked_at = kNever;
-    } else if (entry.asked_at == kNever || now - entry.asked_at < allowed) {
-      if (entry.asked_at == kNever) entry.asked_at = now;
-      ping(now, entry.member, false);
-    } else {
-      entry.is_withheld = false;
-      spread(entry);
-    }
-  }
-}
-
-// The time of a suspicion does not grow with the nodes: a suspect need not learn of it by gossip.
-void Membership::ask_suspects(Time now) {
-  for (const Entry* e : suspects_)
-    if (!e->is_withheld) ping(now, e->member, false);
-}
-
-void Membership::help(Probe& probe, std::uint64_t number) {
-  probe.has_helpers = true;
-  std::vector<const Member*> all;
-  for (const auto& [name, entry] : others_)
-    if (entry.member.state == MemberState::alive && name != probe.target)
-      all.push_back(&entry.member);
-  std::shuffle(all.begin(), all.end(), random_);
-  for (std::size_t i = 0; i < std::min(static_cast<std::size_t>(options_.helpers), all.size()); ++i)
-    send(*all[i],
-         {.kind = MembershipMessage::Kind::ping_for_me, .number = number, .target = probe.target});
-}
-
-// Answers that were due while this node was delayed may have come meanwhile, and lie unread.
-void Membership::forgive(Time late) {
-  ++counters_.held_up;
-  for (auto& [number, probe] : probes_) {
-    probe.helped_at += late;
-    probe.ends += late;
-  }
-  for (Entry* e : suspects_) e->since += late;
-  for (auto& [name, entry] : others_)
-    if (entry.asked_at != kNever) entry.asked_at += late;
-  next_period_ += late;
 }
 
 void Membership::forget(Time now) {
@@ -403,56 +251,13 @@ void Membership::forget(Time now) {
   }
 }
 
-Membership::Time Membership::tick(Time now) {
-  if (has_left_) return Time::max();
-  if (!std::exchange(has_started_, true)) {
-    // Nodes that start together do not all ping at once.
-    next_period_ = now + Time(static_cast<std::int64_t>(
-                             random_() % static_cast<std::uint64_t>(options_.period.count())));
-    wanted_ = now;
-  }
-  if (now - wanted_ > options_.period) forgive(now - wanted_);
-
-  for (auto it = probes_.begin(); it != probes_.end();) {
-    Probe& probe = it->second;
-    if (now >= probe.ends) {
-      if (probe.asked_by.empty()) {
-        late_[it->first] = {probe.target, probe.began};
-        if (late_.size() > kMostLate) late_.erase(late_.begin());
-        suspect(now, probe.target);
-        if (probe.counts) note_probe(false);
-      }
-      it = probes_.erase(it);
-      continue;
-    }
-    if (!probe.has_helpers && now >= probe.helped_at) help(probe, it->first);
-    ++it;
-  }
-  const Time allowed = suspicion_time();
-  for (Entry* e : std::vector<Entry*>(suspects_)) {
-    if (now - e->since < allowed) continue;
-    Member news = e->member;
-    news.state = MemberState::dead;
-    become(now, *e, news);
-  }
-  if (now >= next_period_) {
-    ++periods_;
-    start_probe(now);
-    ask_accused(now);
-    ask_suspects(now);
-    if (periods_ % options_.sync_periods == 0) {
-      forget(now);
-      for (bool is_up : {true, false})
-        if (const Member* m = random_member(is_up)) sync_with(*m, MembershipMessage::Kind::sync);
-    }
-    next_period_ += options_.period;
-  }
-
-  wanted_ = next_period_;
-  for (const auto& [number, probe] : probes_)
-    wanted_ = std::min(wanted_, probe.has_helpers ? probe.ends : probe.helped_at);
-  for (const Entry* e : suspects_) wanted_ = std::min(wanted_, e->since + allowed);
-  return wanted_;
+void Membership::leave(Time) {
+  if (std::exchange(has_left_, true)) return;
+  self_.state = MemberState::left;
+  own_.member = self_;
+  for (const auto& [name, entry] : others_)
+    if (entry.member.is_up())
+      send(entry.member, {.kind = MembershipMessage::Kind::news, .members = {self_}});
 }
 
 }  // namespace troupe

@@ -1,5 +1,5 @@
-// Membership: the nodes that make up the cluster, and the state of each. SWIM (Das, Gupta and
-// Motivala, DSN 2002) with suspicion and incarnations, as a state machine without clock or network:
+// Membership and failure detector: the nodes of the cluster, and their states. SWIM (Das, Gupta and
+// Motivala, DSN 2002) with suspicion and incarnations, a state machine without clock or network:
 //
 //   Membership m({.name = "a", .incarnation = started, .address = "tcp://..."}, host, {}, seed);
 //   m.join(now, "b");              // a node that was reached and may know others
@@ -92,6 +92,8 @@ struct MembershipOptions {
   std::size_t most_members = 1 << 16;
 };
 
+/// A suspicion lasts for so many periods of pings.
+inline constexpr int kPeriodsOfSuspicion = 3;
 /// Options by which a node that stops answering is suspected at once if its connection breaks, and
 /// is dead `after` later. Throws invalid_argument for less than a tenth of a second, or more than
 /// an hour.
@@ -129,7 +131,7 @@ class Membership {
   void suspect(Time now, const std::string& name);
   /// Others learn the labels as they learn a refutation.
   void relabel(const std::string& labels);
-  /// Tells all others that this node leaves; nothing is sent after it.
+  /// Sends all others that this node leaves; nothing is sent after it.
   void leave(Time now);
 
   const Member& self() const { return self_; }
@@ -175,16 +177,21 @@ class Membership {
   void become(Time now, Entry& entry, const Member& news);
   void spread(Entry& entry);
   void send(const Member& to, MembershipMessage message);
+
+  // The failure detector: failure_detector.cpp.
   void start_probe(Time now);
   void ping(Time now, const Member& target, bool counts);
+  void ping_for(Time now, const Member& asker, const MembershipMessage& message);
+  void answered(Time now, const Member& from, std::uint64_t number);
   void note_probe(bool was_answered);
   bool is_cut_off() const;
   void withhold(Entry& entry);
   void ask_accused(Time now);
   void ask_suspects(Time now);
   void help(Probe& probe, std::uint64_t number);
-  void sync_with(const Member& to, MembershipMessage::Kind kind);
   void forgive(Time late);
+
+  void sync_with(const Member& to, MembershipMessage::Kind kind);
   void forget(Time now);
   const Member* random_member(bool is_up);
   int log_of_nodes(std::size_t nodes) const;

@@ -1,13 +1,14 @@
 #include <troupe/cluster/node/checkpoint_service.hpp>
 
 #include <algorithm>
-#include <condition_variable>
-#include <deque>
-#include <thread>
+#include <map>
+#include <mutex>
+#include <set>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include <troupe/actors/runtime/serial_executor.hpp>
 #include <troupe/cluster/checkpoint/saved_states.hpp>
 #include <troupe/devices/base/internal.hpp>
 
@@ -26,71 +27,50 @@ NamedTensors named_values(const CheckpointRequest& m) {
 
 }  // namespace
 
-// A thread that does a job after the other, and answers.
-class CheckpointService::Jobs {
+// Runs the jobs of peers one after another, within limits of each peer, and answers.
+class CheckpointService::PeerJobs {
  public:
   using Reply = std::function<void(Peer to, const Answer& answer)>;
-  Jobs(const EarlyLimits& limits, Reply reply)
-      : limits_(limits), reply_(std::move(reply)), thread_([this] { work(); }) {}
-  ~Jobs() { end(); }
-  /// Ends the thread when it has done its job; what is posted then is refused.
-  void end() {
+  PeerJobs(const EarlyLimits& limits, Reply reply)
+      : limits_(limits), reply_(std::move(reply)), executor_(kMostWaiting) {}
+  void end() { executor_.end(); }
+  /// Returns false if too many wait, or too much of this peer.
+  bool post(Peer from, std::uint64_t bytes, PeerQuota::Job job) {
     {
       std::lock_guard lock(mutex_);
-      is_ending_ = true;
-      changed_.notify_all();
+      RequestUse& in_use = in_use_[from];
+      if (in_use.requests >= kMostOfPeer || !in_use.has_room(bytes, limits_)) return false;
+      in_use.add(bytes);
     }
-    if (thread_.joinable()) thread_.join();
-  }
-  /// Returns false if too many wait, or too much of this peer.
-  bool post(Peer from, std::uint64_t bytes, PeerQuota::Job work) {
-    constexpr std::size_t kMostWaiting = 256, kMostOfPeer = 64;
-    std::lock_guard lock(mutex_);
-    if (is_ending_ || jobs_.size() >= kMostWaiting) return false;
-    RequestUse& in_use = in_use_[from];
-    if (in_use.requests >= kMostOfPeer || !in_use.has_room(bytes, limits_)) return false;
-    in_use.add(bytes);
-    jobs_.push_back({from, bytes, std::move(work)});
-    changed_.notify_all();
-    return true;
+    if (executor_.post([this, from, bytes, job = std::move(job)]() mutable {
+          run(from, bytes, std::exchange(job, {}));
+        }))
+      return true;
+    release(from, bytes);
+    return false;
   }
 
  private:
-  void work() {
-    std::unique_lock lock(mutex_);
-    for (;;) {
-      changed_.wait(lock, [&] { return !jobs_.empty() || is_ending_; });
-      if (is_ending_) return;
-      Job job = std::move(jobs_.front());
-      jobs_.pop_front();
-      lock.unlock();
-      const std::optional<Answer> answer = std::exchange(job.work, {})();  // destroys its captures
-      lock.lock();
-      // Before the answer: the peer sends the next request then.
-      const auto in_use = in_use_.find(job.from);
-      in_use->second.remove(job.bytes);
-      if (in_use->second.requests == 0) in_use_.erase(in_use);
-      if (!answer) continue;
-      lock.unlock();
-      reply_(job.from, *answer);
-      lock.lock();
-    }
-  }
+  static constexpr std::size_t kMostWaiting = 256, kMostOfPeer = 64;
 
-  struct Job {
-    Peer from;
-    std::uint64_t bytes;
-    PeerQuota::Job work;
-  };
+  void run(Peer from, std::uint64_t bytes, PeerQuota::Job job) {
+    const std::optional<Answer> answer = std::exchange(job, {})();  // destroys its captures
+    release(from, bytes);  // before the answer: the peer sends the next request then
+    if (answer) reply_(from, *answer);
+  }
+  void release(Peer from, std::uint64_t bytes) {
+    std::lock_guard lock(mutex_);
+    const auto in_use = in_use_.find(from);
+    in_use->second.remove(bytes);
+    if (in_use->second.requests == 0) in_use_.erase(in_use);
+  }
 
   const EarlyLimits limits_;
   const Reply reply_;
-  std::mutex mutex_;  // guards the three below; changed_ signals changes of the last two
-  std::condition_variable changed_;
-  std::map<Peer, RequestUse> in_use_;  // jobs that are not done; peers without any have no entry
-  std::deque<Job> jobs_;
-  bool is_ending_ = false;
-  std::thread thread_;
+  std::mutex mutex_;
+  // jobs that are not done; peers without any have no entry; guarded by mutex_
+  std::map<Peer, RequestUse> in_use_;
+  SerialExecutor executor_;  // last: its jobs use the others
 };
 
 // The copies of a shard that is being written, until each has an outcome; the last one answers.
@@ -152,7 +132,7 @@ class CheckpointService::RemoteFile final : public ReadableFile {
  private:
   void fetch(std::uint64_t at) {
     CheckpointRequest m;
-    m.what = What::read;
+    m.kind = Kind::read;
     m.fence.training = training_;
     m.text = file_;
     m.number = at;
@@ -174,14 +154,14 @@ CheckpointService::CheckpointService(const NodeParts& node, StateService& states
     : node_(node), states_(states), plans_(plans), store_(store) {
   if (node_.waiter.is_deterministic()) return;
   const auto answer = [this](Peer to, const Answer& a) { reply(to, a); };
-  writer_ = std::make_unique<Jobs>(node_.limits, answer);
-  sender_ = std::make_unique<Jobs>(node_.limits, answer);
+  writer_ = std::make_unique<PeerJobs>(node_.limits, answer);
+  sender_ = std::make_unique<PeerJobs>(node_.limits, answer);
 }
 
 CheckpointService::~CheckpointService() = default;
 
 void CheckpointService::close() {
-  for (Jobs* const jobs : {sender_.get(), writer_.get()})
+  for (PeerJobs* const jobs : {sender_.get(), writer_.get()})
     if (jobs) jobs->end();
 }
 
@@ -258,18 +238,22 @@ void CheckpointService::handle(Peer from, std::uint64_t owner, CheckpointRequest
                                std::uint64_t bytes) {
   const auto kept = std::make_shared<CheckpointRequest>(std::move(m));
   node_.quota.submit(from, bytes, [this, from, owner, bytes, kept]() -> std::optional<Answer> {
-    switch (kept->what) {
-      case What::look:
-      case What::claim:
-      case What::report: return answer_to(owner, *kept);
-      case What::take: take(from, owner, *kept); return std::nullopt;
-      case What::put: put(from, owner, *kept); return std::nullopt;
+    switch (kept->kind) {
+      case Kind::look:
+      case Kind::claim:
+      case Kind::report: return answer_to(owner, *kept);
+      case Kind::take: take(from, owner, *kept); return std::nullopt;
+      case Kind::put:
+        if (!kept->text.empty()) break;  // it reads a file
+        put(from, owner, *kept);
+        return std::nullopt;
       default: break;
     }
-    const bool is_write = kept->what == What::write;
-    PeerQuota::Job job = [this, from, owner, kept, is_write]() -> std::optional<Answer> {
-      if (!is_write) return answer_to(owner, *kept);
-      write(from, owner, *kept);
+    const bool is_write = kept->kind == Kind::write;
+    PeerQuota::Job job = [this, from, owner, kept]() -> std::optional<Answer> {
+      if (kept->kind == Kind::write) write(from, owner, *kept);
+      else if (kept->kind == Kind::put) put_from_disk(from, owner, *kept);
+      else return answer_to(owner, *kept);
       return std::nullopt;
     };
     if (!writer_) return job();
@@ -298,10 +282,10 @@ void CheckpointService::lost(const NodeId& node) {
 Answer CheckpointService::answer_to(std::uint64_t owner, const CheckpointRequest& m) {
   Answer a{m.request, {}, {}};
   try {
-    switch (m.what) {
-      case What::look: a.value = packed(report()); break;
-      case What::claim: claim(m.fence); break;
-      case What::fetch: {
+    switch (m.kind) {
+      case Kind::look: a.value = packed(report()); break;
+      case Kind::claim: claim(m.fence); break;
+      case Kind::fetch: {
         const TensorImage image = tensor_image(m.fence.training, taken_by(owner, m).values, {});
         a.value = Tensor::empty(DType::u8, Shape{static_cast<std::int64_t>(image.bytes)});
         auto* to = static_cast<char*>(a.value.raw_mutable());
@@ -313,21 +297,21 @@ Answer CheckpointService::answer_to(std::uint64_t owner, const CheckpointRequest
         }
         break;
       }
-      case What::keep: {
+      case Kind::keep: {
         ShardSums sums = store_.write(m.fence, m.text, named_values(m));
         a.value = packed(WrittenShard{sums.bytes, std::move(sums.sums), {}, {}});
         break;
       }
-      case What::commit:
+      case Kind::commit:
         if (m.tensors.size() != 1) MessageReader::malformed("no manifest");
         store_.commit(m.fence, {m.step, m.number}, text_of(m.tensors[0]));
         break;
-      case What::find: {
+      case Kind::find: {
         const std::string text = store_.manifest(m.fence.training, {m.step, m.number});
         a.value = bytes_tensor(text.data(), text.size());
         break;
       }
-      case What::read: {
+      case Kind::read: {
         const std::unique_ptr<ReadableFile> file = store_.open(m.fence.training, m.text);
         const std::uint64_t most = m.number < file->size() ? file->size() - m.number : 0;
         const auto bytes = static_cast<std::size_t>(std::min({m.count, most, kPiece}));
@@ -335,21 +319,24 @@ Answer CheckpointService::answer_to(std::uint64_t owner, const CheckpointRequest
         if (bytes > 0) file->read(m.number, a.value.raw_mutable(), bytes);
         break;
       }
-      case What::prune:
+      case Kind::prune:
         if (m.tensors.size() != 1) MessageReader::malformed("no checkpoints that stay");
         a.states = store_.keep_only(m.fence, unpacked_as<std::vector<CheckpointId>>(m.tensors[0]));
         break;
-      case What::report: {
+      case Kind::report: {
         if (m.tensors.size() != 1) MessageReader::malformed("no progress");
         store_.require_driver(m.fence);
         auto progress = unpacked_as<DriverProgress>(m.tensors[0]);
         std::lock_guard lock(mutex_);
-        progress_[m.fence.training] = std::move(progress);
+        DriverProgress& known = progress_[m.fence.training];
+        // one that has not restored yet says nothing of checkpoints before
+        if (progress.checkpoint < 0) progress.checkpoint = known.checkpoint;
+        known = std::move(progress);
         break;
       }
-      case What::take:
-      case What::put:
-      case What::write: break;  // answered by themselves
+      case Kind::take:
+      case Kind::put:
+      case Kind::write: break;  // answered by themselves
     }
   } catch (...) { a.status = Status::from_current_exception(); }
   return a;
@@ -369,7 +356,11 @@ void CheckpointService::claim(const Fence& fence) {
   if (const auto last = before.find(fence.training);
       last != before.end() && last->second.driver != fence.driver) {
     std::lock_guard lock(mutex_);
-    progress_.erase(fence.training);
+    if (const auto of_before = progress_.find(fence.training); of_before != progress_.end()) {
+      DriverProgress begins;
+      begins.checkpoint = of_before->second.checkpoint;
+      of_before->second = std::move(begins);
+    }
   }
   if (full) std::rethrow_exception(full);
 }
@@ -438,6 +429,40 @@ void CheckpointService::put(Peer from, std::uint64_t owner, const CheckpointRequ
   } catch (...) { reply_with_status(from, m.request, Status::from_current_exception()); }
 }
 
+// `text`: a shard's file; `tensors`: its length and checksums; `count`: of values in it, of which
+// the variables `names` are set.
+void CheckpointService::put_from_disk(Peer from, std::uint64_t owner, const CheckpointRequest& m) {
+  try {
+    if (m.tensors.size() != 1) MessageReader::malformed("no checksums");
+    auto sums = unpacked_as<WrittenShard>(m.tensors[0]);
+    if (sums.sums.size() != (sums.bytes + kCheckpointChunk - 1) / kCheckpointChunk)
+      MessageReader::malformed("other checksums than the file has chunks");
+    store_.check(m.fence);
+    CheckedFile file(store_.open(m.fence.training, m.text),
+                     {m.text, sums.bytes, std::move(sums.sums), {}});
+    const std::set<std::string> wanted(m.names.begin(), m.names.end());
+    NamedTensors in_file = load_tensors(file).tensors, values;
+    if (in_file.size() != m.count)
+      throw Error(Code::failed_precondition,
+                  fmt::format("'{}' has {} values, and its manifest names {}", m.text,
+                              in_file.size(), m.count));
+    for (auto& value : in_file)
+      if (wanted.contains(value.first)) values.push_back(std::move(value));
+    if (values.size() != wanted.size())
+      throw Error(Code::data_loss, fmt::format("'{}' lacks values that its manifest has", m.text));
+    // On the request worker, as claims are, so that no later driver's values are overwritten.
+    node_.quota.run_later([this, from, fence = m.fence, request = m.request,
+                           states = states_of(owner, m.container), values = std::move(values)] {
+      try {
+        store_.check(fence);
+        load_states(states, values, [this, from, request](const Status& status) {
+          reply_with_status(from, request, status);
+        });
+      } catch (...) { reply_with_status(from, request, Status::from_current_exception()); }
+    });
+  } catch (...) { reply_with_status(from, m.request, Status::from_current_exception()); }
+}
+
 CheckpointService::Taken CheckpointService::taken_by(std::uint64_t owner,
                                                      const CheckpointRequest& m) {
   store_.check(m.fence);
@@ -472,7 +497,7 @@ void CheckpointService::begin_write(Peer from, const CheckpointRequest& m, Named
     if (copies->add(node, status, std::move(sums))) reply(from, copies->answer(request, file));
   };
   CheckpointRequest copy;
-  copy.what = What::keep;
+  copy.kind = Kind::keep;
   copy.fence = m.fence;
   copy.step = m.step;
   copy.text = m.text;

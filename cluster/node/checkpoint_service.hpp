@@ -8,22 +8,18 @@
 //     │                               │ ◄───────────────── Answer(checksums) │
 //     │ ◄── Answer(checksums, holders)│                                      │
 //     │ commit(manifest) ────────────►│ ────────────────────────────────────►│ (to each node)
+//     │ put(names, values) ──────────►│ sets states                          │
+//     │ put(names, file, checksums) ─►│ sets variables from its own disk     │
 //
-// Values are handles of tensors' buffers: an update of a variable whose buffer has another handle
-// makes a new buffer. So training stands still for `take` alone.
-//
-// Threads: any. `ask` and `await` block, on a caller's thread. Requests are taken by the request
-// worker, and files by two threads of the service: one does what a driver's `write` asks for, which
-// may wait for room at a node with a copy; the other serves such nodes, and never waits for one. A
-// deterministic engine has no threads: the request worker does all.
-//
-// Ownership: the service owns its threads; `close` ends them. Values that were taken are dropped
-// when they are written, when the training takes others, or with the session of their owner.
-//
-// Invariants: 1. what a driver of an earlier epoch asks for is refused (CheckpointStore). 2. A
-// shard's copies have equal bytes: their checksums are compared before a holder is named. 3. At
-// most 256 requests wait for a thread, 64 of a peer, whose bytes count as PeerQuota counts them
-// until they are done; one more is refused.
+// Values are handles of buffers, which a later update does not change: training waits for `take`.
+// Threads: any. `ask` and `await` block their caller. The request worker takes requests. One thread
+// of the service does `write`, which may wait for room at a node with a copy; another serves such
+// nodes and never waits for one. In a deterministic engine the request worker does all.
+// Ownership: the service owns its threads; `close` ends them. It drops values that were taken when
+// they are written, when the training takes others, or with the session of their owner.
+// Invariants: 1. Requests of an earlier epoch are refused (CheckpointStore). 2. Copies of a shard
+// have equal bytes: their checksums are compared before a holder is named. 3. At most 256 requests
+// wait, 64 of a peer; PeerQuota counts their bytes until they are done.
 #pragma once
 
 #include <chrono>
@@ -47,7 +43,7 @@ namespace troupe::detail {
 class CheckpointService {
  public:
   using Reply = RequestTable::Reply;
-  using What = CheckpointRequest::What;
+  using Kind = CheckpointRequest::Kind;
 
   CheckpointService(const NodeParts& node, StateService& states, PlanService& plans,
                     CheckpointStore& store);
@@ -80,6 +76,8 @@ class CheckpointService {
   /// Waits until the condition holds, which is looked at now and then; false if it does not within
   /// `patience`.
   bool wait(const std::function<bool()>& holds, std::chrono::nanoseconds patience);
+  /// The trainings that this node knows, and the checkpoints that it keeps of them.
+  TrainingsReport report() const;
   bool is_deterministic() const { return node_.waiter.is_deterministic(); }
   std::int64_t time_ns() const { return node_.time_ns(); }
 
@@ -91,7 +89,7 @@ class CheckpointService {
   void lost(const NodeId& node);
 
  private:
-  class Jobs;
+  class PeerJobs;
   class RemoteFile;
   struct Copies;
   struct Taken {
@@ -108,9 +106,9 @@ class CheckpointService {
   void claim(const Fence& fence);
   std::shared_ptr<StateStore> states_of(std::uint64_t owner, const std::string& container);
   Taken taken_by(std::uint64_t owner, const CheckpointRequest& m);
-  TrainingsReport report() const;
   void take(Peer from, std::uint64_t owner, const CheckpointRequest& m);
   void put(Peer from, std::uint64_t owner, const CheckpointRequest& m);
+  void put_from_disk(Peer from, std::uint64_t owner, const CheckpointRequest& m);
   void write(Peer from, std::uint64_t owner, const CheckpointRequest& m);
   void begin_write(Peer from, const CheckpointRequest& m, NamedTensors values);
   void reply(Peer to, const Answer& answer);
@@ -124,7 +122,7 @@ class CheckpointService {
   mutable std::mutex mutex_;  // guards the two below
   std::map<TakenKey, Taken> taken_;
   std::map<std::string, DriverProgress> progress_;  // by training
-  std::unique_ptr<Jobs> writer_, sender_;           // null in a deterministic engine
+  std::unique_ptr<PeerJobs> writer_, sender_;       // null in a deterministic engine
 };
 
 }  // namespace troupe::detail

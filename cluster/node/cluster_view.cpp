@@ -17,10 +17,13 @@ namespace troupe {
 ClusterView::Change ClusterView::taken_change() {
   Change made{roster_.take(), {}};
   has_joined_ = has_joined_ || !roster_.is_alone();
-  if (!made.effects.has_changed) return made;
-  direct_from_.store(0, std::memory_order_relaxed);
-  made.news = note_states(made.effects.changed);
-  changed_.notify_all();
+  if (made.effects.has_changed) {
+    direct_from_.store(0, std::memory_order_relaxed);
+    made.news = note_states(made.effects.changed);
+    changed_.notify_all();
+  }
+  for (const std::string& warning : made.effects.warnings)
+    made.news.push_back({LogRecord::Level::warning, time_ns_(), name_, {}, {}, {}, warning});
   return made;
 }
 
@@ -116,6 +119,9 @@ Peer ClusterView::peer_of(const std::string& node, const Plan* plan) const {
   for (std::size_t id = 0; plan && id < plan->partition_of.size() && placed.empty(); ++id)
     if (node_of(plan->partitions[static_cast<std::size_t>(plan->partition_of[id])].name) == node)
       placed = plan->program.graph.describe(static_cast<std::int32_t>(id)) + ": ";
+  if (plan && placed.empty())
+    for (const PartitionPlan& p : plan->partitions)
+      if (node_of(p.name) == node) placed = p.name + ": ";  // a mesh's device
   const Member* m = roster_.member(node);
   const std::vector<std::string> names = roster_.names();
   throw Error(
@@ -226,14 +232,14 @@ void ClusterView::wait_for(const std::vector<std::string>& names,
   std::vector<std::string> addresses;
   for (const auto& [address, why] : refusals_) addresses.push_back(address);
   const std::string why = refusals_.empty() && roster_.is_alone() && !join_.empty()
-                              ? "nobody has answered yet"
+                              ? "no node has answered yet"
                               : listed(addresses, refusals_);
   std::vector<std::string> missing;
   std::copy_if(names.begin(), names.end(), std::back_inserter(missing),
                [&](const std::string& n) { return !is_there(n); });
   if (missing.empty()) return;
   const std::string in_vain =
-      fmt::format("node '{}' waited in vain for {}", name_, fmt::join(missing, ", "));
+      fmt::format("node '{}' timed out waiting for {}", name_, fmt::join(missing, ", "));
   throw Error(Code::deadline_exceeded, why.empty() ? in_vain : in_vain + "; " + why);
 }
 
@@ -281,13 +287,13 @@ bool ClusterView::wait_joined(std::chrono::nanoseconds timeout,
     if (now >= deadline + kFirstAnswer || (now >= deadline && has_each))
       throw Error(Code::unavailable,
                   fmt::format("no node could be joined: {}",
-                              last.empty() ? "nobody has answered yet" : listed(join, last)));
+                              last.empty() ? "no node has answered yet" : listed(join, last)));
     std::string names;  // in vain
     if (!was_told && std::all_of(join.begin(), join.end(), is_name))
       names = listed(join, last), was_told = true;
     lock.unlock();
     if (gives_up && gives_up()) return false;
-    if (!names.empty() && now < deadline) warn("nobody could be joined yet: " + names);
+    if (!names.empty() && now < deadline) warn("no node could be joined yet: " + names);
     for (const std::string& address : again) dial(address);
     lock.lock();
     if (roster_.is_alone()) changed_.wait_for(lock, kPause);

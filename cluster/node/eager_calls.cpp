@@ -20,7 +20,7 @@ constexpr std::uint64_t kReleasedBytes = 1 << 20;
 constexpr std::size_t kMostFlying = 256;  // batches
 constexpr std::size_t kKept = 4096;       // failures, and sessions that are over
 
-using StepKind = EagerStep::What;
+using StepKind = EagerStep::Kind;
 
 // At least as many bytes as the step counts.
 std::uint64_t most_bytes(const EagerStep& step) {
@@ -36,8 +36,8 @@ std::uint64_t most_bytes(const EagerStep& step) {
 
 // True for a step that waits for its turn in a stream.
 bool is_of_stream(const EagerStep& step) {
-  return step.what == StepKind::pack || step.what == StepKind::unpack ||
-         step.what == StepKind::call || step.what == StepKind::read;
+  return step.kind == StepKind::pack || step.kind == StepKind::unpack ||
+         step.kind == StepKind::call || step.kind == StepKind::read;
 }
 
 std::string named(const std::string& what, const Site& site) {
@@ -92,7 +92,7 @@ void EagerCalls::send_pending(Peer to, Link& link) {
   Batch batch;
   for (const EagerStep& s : m.steps) {
     if (s.number != 0) batch.numbers.push_back(s.number);
-    if (s.what == StepKind::drop) --link.programs;
+    if (s.kind == StepKind::drop) --link.programs;
   }
   Message message = written(m);
   batch.bytes = bytes_of(message) + memory_of(m.steps);
@@ -145,7 +145,7 @@ void EagerCalls::append(Link& link, EagerStep&& step, const Asked& by) {
   const auto made = [&](Id value) {
     if (value != 0) ++link.values;
   };
-  if (step.what == StepKind::put || step.what == StepKind::pack) made(step.of);
+  if (step.kind == StepKind::put || step.kind == StepKind::pack) made(step.of);
   for (const Id value : step.out) made(value);
   if (is_of_stream(step)) link.streams.insert(step.stream);
   if (step.number != 0) link.asked.emplace(step.number, by);
@@ -157,7 +157,7 @@ void EagerCalls::add(Peer to, EagerStep step, const Asked& by) {
   Lock lock(mutex_);
   Link* link = find(to);
   if (!link) refuse_lost(by.what, by.site, to);
-  const bool makes = step.what == StepKind::put || step.what == StepKind::pack;
+  const bool makes = step.kind == StepKind::put || step.kind == StepKind::pack;
   if (link->values + step.out.size() + (makes ? 1 : 0) > EagerLimits::kValues)
     throw Error(Code::resource_exhausted,
                 fmt::format("node '{}' keeps {} values of this node's eager scopes, and no more; "
@@ -169,7 +169,7 @@ void EagerCalls::add(Peer to, EagerStep step, const Asked& by) {
                 fmt::format("node '{}' works for {} eager scopes of this node, and no more; "
                             "end scopes that are not used any more",
                             link->node, link->streams.size()));
-  const bool is_urgent = by.acts || step.what == StepKind::end;
+  const bool is_urgent = by.acts || step.kind == StepKind::end;
   if (makes) values_.emplace(step.of, Held{to, by.what, by.site});
   for (const Id value : step.out)
     if (value != 0) values_.emplace(value, Held{to, by.what, by.site});
@@ -217,7 +217,7 @@ Peer EagerCalls::holder_of(Id value) {
   std::lock_guard lock(mutex_);
   const auto it = values_.find(value);
   if (it == values_.end())
-    throw Error(Code::internal, "a value of another node is used, which this node does not know");
+    throw Error(Code::internal, "a value of another node is used, which is unknown to this node");
   const Held& held = it->second;
   if (!find(held.session)) refuse_lost("the value of " + held.what, held.site, held.session);
   return held.session;
@@ -238,12 +238,12 @@ void EagerCalls::release(Id value, std::uint64_t bytes) noexcept {
   if (is_due && has_room(*link, link->pending_bytes)) send_pending(session, *link);
 }
 
-void EagerCalls::finish(Peer to, StepKind what, Id of) noexcept {
+void EagerCalls::finish(Peer to, StepKind kind, Id of) noexcept {
   std::lock_guard lock(mutex_);
   Link* const link = find(to);
   if (!link) return;
-  EagerStep step{what};
-  if (what == StepKind::end) {
+  EagerStep step{kind};
+  if (kind == StepKind::end) {
     failed_.erase(of);
     if (link->streams.erase(of) == 0) return;  // it is not known there
     step.stream = of;
@@ -263,7 +263,7 @@ std::size_t EagerCalls::values() const {
 
 void EagerCalls::take(Link& link, EagerResult&& r) {
   const auto asked = link.asked.find(r.number);
-  if (asked == link.asked.end()) throw Error(Code::data_loss, "a result of what was not asked for");
+  if (asked == link.asked.end()) throw Error(Code::data_loss, "a result that was not requested");
   const Asked& by = asked->second;
   if (r.cause == r.number && !r.status.ok()) {
     failures_.insert_or_assign(
@@ -281,7 +281,7 @@ void EagerCalls::take(Link& link, EagerResult&& r) {
 void EagerCalls::handle(Peer from, EagerResults&& m) {
   std::lock_guard lock(mutex_);
   Link* const link = find(from);
-  if (!link) throw Error(Code::data_loss, "results of eager work that was not asked for");
+  if (!link) throw Error(Code::data_loss, "results of eager work that was not requested");
   for (EagerResult& r : m.results) take(*link, std::move(r));
   if (m.batch != 0) {
     const auto batch = link->flying.find(m.batch);

@@ -64,7 +64,7 @@ class EagerCalls {
   /// The value, of so many bytes, is used no more. Does nothing if it was never made.
   void release(Id value, std::uint64_t bytes) noexcept;
   /// The program, or the stream, is used no more.
-  void finish(Peer to, EagerStep::What what, Id of) noexcept;
+  void finish(Peer to, EagerStep::Kind kind, Id of) noexcept;
 
   void handle(Peer from, EagerResults&& m);
   void lost(Peer peer, const std::string& node, const Status& why);

@@ -15,7 +15,7 @@
 namespace troupe {
 namespace {
 
-using StepKind = EagerStep::What;
+using StepKind = EagerStep::Kind;
 
 // Names of plans: the owner's own plans have smaller numbers.
 constexpr std::uint64_t kPlans = std::uint64_t{1} << 48;
@@ -130,10 +130,10 @@ void EagerService::handle(Peer from, std::uint64_t owner, EagerSteps&& m, std::u
     session->take_room(m.batch, m.steps.size(), memory, node_.limits);
     for (EagerStep& step : m.steps) {
       const std::uint64_t number = step.stream;
-      const StepKind what = step.what;
+      const StepKind kind = step.kind;
       Work work = session->resolved(std::move(step), m.batch);
       // names alone are done: what waits keeps what it uses
-      if (what == StepKind::put || what == StepKind::release || what == StepKind::drop) {
+      if (kind == StepKind::put || kind == StepKind::release || kind == StepKind::drop) {
         is_done = session->is_last(m.batch);
         continue;
       }
@@ -144,7 +144,7 @@ void EagerService::handle(Peer from, std::uint64_t owner, EagerSteps&& m, std::u
       Stream& stream = of->second;
       if (stream.is_ended) Session::refuse("a step of an eager stream that has ended");
       streams.insert(number);
-      if (what == StepKind::end) {
+      if (kind == StepKind::end) {
         stream.is_ended = true;
         --session->open_streams;
         is_done = session->is_last(m.batch);
@@ -188,7 +188,7 @@ void EagerService::advance(const SessionRef& session, std::uint64_t number) {
         slot->waiting.insert(number);
         return true;
       };
-      bool waits = next.step.what != StepKind::pack && waits_for(next.of);
+      bool waits = next.step.kind != StepKind::pack && waits_for(next.of);
       for (const auto& slot : next.in) waits = waits || waits_for(slot);
       if (!waits && next.program && !next.program->is_made) {
         next.program->waiting.insert(number);
@@ -199,13 +199,14 @@ void EagerService::advance(const SessionRef& session, std::uint64_t number) {
       s.work.pop_front();
       s.is_running = true;
     }
-    if (work.step.what == StepKind::call)
+    if (work.step.kind == StepKind::call)
       return call(session, std::make_shared<Work>(std::move(work)));
-    if (work.step.what == StepKind::read)
+    if (work.step.kind == StepKind::read)
       return answer(session, std::make_shared<Work>(std::move(work)), true);
     if (!rearrange(session, work)) {  // a list of another length, or no list
-      node_.transport.disconnect(session->peer,
-                                 Status(Code::data_loss, "an eager list that is not what it said"));
+      node_.transport.disconnect(
+          session->peer,
+          Status(Code::data_loss, "an eager list that differs from its description"));
       return;
     }
     done(session, work, {});
@@ -217,7 +218,7 @@ bool EagerService::rearrange(const SessionRef& session, Work& work) {
   // without the lock: what has been filled stays as it is
   std::vector<std::pair<Slot*, Value>> filled;
   std::uint64_t cause = 0;
-  if (work.step.what == StepKind::pack) {
+  if (work.step.kind == StepKind::pack) {
     const ValueSpec& spec = work.step.list;
     List list(spec.dtype, spec.shape, spec.depth);
     try {

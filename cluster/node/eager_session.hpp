@@ -63,7 +63,7 @@ struct EagerService::Stream {
 
 class EagerService::Session {
  public:
-  using What = EagerStep::What;
+  using Kind = EagerStep::Kind;
 
   Session(Peer from, std::uint64_t of) : peer(from), owner(of) {}
 
@@ -84,7 +84,7 @@ class EagerService::Session {
   std::map<std::uint64_t, Batch> batches;
 
   void take_room(std::uint64_t batch, std::size_t steps, std::uint64_t bytes,
-                 const EarlyLimits& limits) {
+                 const detail::EarlyLimits& limits) {
     if (!use.has_room(bytes, limits))
       throw Error(Code::resource_exhausted,
                   "more eager work of the peer waits here than NodeOptions::early permits");
@@ -97,21 +97,21 @@ class EagerService::Session {
   Work resolved(EagerStep&& step, std::uint64_t batch) {
     Work work;
     work.batch = batch;
-    switch (step.what) {
-      case What::put:
+    switch (step.kind) {
+      case Kind::put:
         if (!step.value.has_value()) refuse("an eager value of nothing");
         fill(*made(step.of), std::move(step.value), 0);
         break;
-      case What::pack:
+      case Kind::pack:
         if (!step.list.is_list()) refuse("an eager list that is none");
         for (const std::uint64_t id : step.in) work.in.push_back(id != 0 ? known(id) : nullptr);
         work.of = made(step.of);
         break;
-      case What::unpack:
+      case Kind::unpack:
         work.of = known(step.of);
         for (const std::uint64_t id : step.out) work.out.push_back(id != 0 ? made(id) : nullptr);
         break;
-      case What::call: {
+      case Kind::call: {
         const auto program = programs.find(step.of);
         if (program == programs.end()) refuse("a call of an eager program that is not there");
         work.program = program->second;
@@ -119,15 +119,15 @@ class EagerService::Session {
         for (const std::uint64_t id : step.out) work.out.push_back(made(id));
         break;
       }
-      case What::read: work.of = known(step.of); break;
-      case What::release:
+      case Kind::read: work.of = known(step.of); break;
+      case Kind::release:
         known(step.of);
         values.erase(step.of);
         break;
-      case What::drop:
+      case Kind::drop:
         if (programs.erase(step.of) == 0) refuse("an eager program that is dropped and not there");
         break;
-      case What::end: break;
+      case Kind::end: break;
     }
     work.step = std::move(step);
     return work;

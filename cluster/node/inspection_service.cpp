@@ -3,16 +3,18 @@
 #include <algorithm>
 #include <map>
 #include <set>
-#include <thread>
+#include <utility>
 
 #include <fmt/format.h>
 
+#include <troupe/devices/base/device_name.hpp>
 #include <troupe/ops/format/records.hpp>
 
 namespace troupe {
 namespace {
 
 constexpr auto kPartitionPatience = std::chrono::milliseconds(100);  // with partitions
+constexpr std::size_t kMostQuestions = 64;                           // in line
 constexpr auto kTracePatience = std::chrono::milliseconds(2000);     // if they copy a whole trace
 
 std::string in_seconds(std::int64_t ns) {
@@ -21,73 +23,19 @@ std::string in_seconds(std::int64_t ns) {
 
 }  // namespace
 
-// Answers questions of others, one after the other.
-class InspectionService::Inspector {
- public:
-  explicit Inspector(InspectionService& service) : service_(service), thread_([this] { work(); }) {}
-  ~Inspector() {
-    {
-      std::lock_guard lock(mutex_);
-      is_ending_ = true;
-      changed_.notify_all();
-    }
-    thread_.join();
-  }
-  /// Returns false if too many wait.
-  bool ask(Peer from, std::uint64_t asker, InspectNode question, std::int64_t received_ns) {
-    constexpr std::size_t kMostWaiting = 64;
-    std::lock_guard lock(mutex_);
-    if (questions_.size() >= kMostWaiting) return false;
-    // Questions about the state, by which the cluster is watched, do not wait for events and
-    // traces.
-    const bool is_first = question.question.what == NodeQuestion::What::state;
-    const auto place =
-        is_first ? std::find_if(questions_.begin(), questions_.end(),
-                                [](const Question& q) {
-                                  return q.message.question.what != NodeQuestion::What::state;
-                                })
-                 : questions_.end();
-    questions_.insert(place, {from, asker, std::move(question), received_ns});
-    changed_.notify_all();
-    return true;
-  }
-
- private:
-  struct Question {
-    Peer from;
-    std::uint64_t asker;  // its incarnation
-    InspectNode message;
-    std::int64_t received_ns;
-  };
-  void work() {
-    std::unique_lock lock(mutex_);
-    for (;;) {
-      changed_.wait(lock, [&] { return !questions_.empty() || is_ending_; });
-      if (is_ending_) return;
-      const Question q = std::move(questions_.front());
-      questions_.erase(questions_.begin());
-      lock.unlock();
-      service_.answer(q.from, q.asker, q.message, q.received_ns);
-      lock.lock();
-    }
-  }
-
-  InspectionService& service_;
-  std::mutex mutex_;  // guards the two below; changed_ signals their changes
-  std::condition_variable changed_;
-  std::vector<Question> questions_;
-  bool is_ending_ = false;
-  std::thread thread_;
-};
-
 InspectionService::InspectionService(const NodeParts& node, bool has_own_clock)
     : node_(node), has_own_clock_(has_own_clock) {
-  if (!node_.waiter.is_deterministic()) inspector_ = std::make_unique<Inspector>(*this);
+  if (!node_.waiter.is_deterministic())
+    inspector_ = std::make_unique<SerialExecutor>(kMostQuestions);
 }
 
 InspectionService::~InspectionService() = default;
 
-void InspectionService::close() { inspector_.reset(); }
+void InspectionService::close() {
+  inspector_.reset();
+  const std::lock_guard lock(dependence_mutex_);
+  dependence_.reset();
+}
 
 // ---- here, for others
 
@@ -95,9 +43,14 @@ void InspectionService::handle(Peer peer, std::uint64_t asker, InspectNode&& m) 
   const std::int64_t now = node_.time_ns();
   if (!inspector_) return answer(peer, asker, m, now);
   const std::uint64_t request = m.request;
-  if (!inspector_->ask(peer, asker, std::move(m), now))
-    send(node_.transport, peer,
-         Inspected{request, Status(Code::resource_exhausted, "it is asked too much"), {}});
+  // Questions about the state, by which the cluster is watched, do not wait for events and traces.
+  const auto rank = m.question.kind == NodeQuestion::Kind::state ? SerialExecutor::Rank::first
+                                                                 : SerialExecutor::Rank::usual;
+  const bool is_posted = inspector_->post(
+      [this, peer, asker, now, m = std::move(m)] { answer(peer, asker, m, now); }, rank);
+  if (is_posted) return;
+  const Status refused(Code::resource_exhausted, "too many pending inspection requests");
+  send(node_.transport, peer, Inspected{request, refused, {}});
 }
 
 void InspectionService::answer(Peer peer, std::uint64_t asker, const InspectNode& m,
@@ -105,7 +58,7 @@ void InspectionService::answer(Peer peer, std::uint64_t asker, const InspectNode
   Inspected said{m.request, {}, {}};
   try {
     if (!node_.quota.is_draining(peer))
-      throw Error(Code::resource_exhausted, "it has not read what it was answered before");
+      throw Error(Code::resource_exhausted, "it has not read its earlier answers");
     said.report = report(asker, m.question, received_ns);
   } catch (...) { said.status = Status::from_current_exception(); }
   said.report.answered_ns = node_.time_ns();
@@ -114,27 +67,50 @@ void InspectionService::answer(Peer peer, std::uint64_t asker, const InspectNode
 
 NodeReport InspectionService::report(std::uint64_t asker, const NodeQuestion& q,
                                      std::int64_t received_ns) {
-  using What = NodeQuestion::What;
+  using Kind = NodeQuestion::Kind;
   NodeReport r;
   r.name = node_.self.name;
   r.incarnation = node_.self.incarnation;
   r.version = engine_version();
   if (!has_own_clock_) r.host = this_boot();
   r.received_ns = received_ns;
-  switch (q.what) {
-    case What::state:
+  switch (q.kind) {
+    case Kind::state:
       r.engine = node_.engine.snapshot(kPartitionPatience);
       r.transport = node_.transport.counters();
       r.peers = peer_reports();
       load_.measure(r);
+      for (const auto& [number, reporter] : reporters_of(node_.engine))
+        if (const PlanDescription plan = reporter->plan(); !plan.actors.empty())
+          r.engine.plans.push_back({name_of(number),
+                                    {node_.self.name},
+                                    plan.actors.size(),
+                                    plan.edges.size(),
+                                    reporter->made_ns(),
+                                    1,
+                                    0,
+                                    0,
+                                    {}});
       break;
-    case What::counters: {
+    case Kind::counters: {
+      if (const auto reporter = reporter_of(q.plan)) {
+        r.partitions = {reporter->counters(kPartitionPatience)};
+        r.partitions[0].device = full_name(r.partitions[0].device, node_.self.name);
+        break;
+      }
       Inspect of_partitions{};
       of_partitions.asks_of_actors = true;
       r.partitions = node_.engine.ask(q.plan, of_partitions, kPartitionPatience);
       break;
     }
-    case What::plan:
+    case Kind::plan:
+      if (const auto reporter = reporter_of(q.plan)) {
+        r.plan = reporter->plan();
+        r.plan.name = q.plan;
+        for (ActorDescription& actor : r.plan.actors)
+          actor.device = full_name(actor.device, node_.self.name);
+        break;
+      }
       for (const auto& compiled : node_.engine.plans())
         if (compiled->troupe.plan->name == q.plan && !compiled->troupe.plan->is_part())
           r.plan = describe(*compiled->troupe.plan);
@@ -142,10 +118,14 @@ NodeReport InspectionService::report(std::uint64_t asker, const NodeQuestion& q,
         throw Error(Code::not_found, fmt::format("node '{}' has no plan '{}', or only part of it",
                                                  node_.self.name, q.plan.text()));
       break;
-    case What::events:
-    case What::trace_on:
-    case What::trace_off: r.recorded = recorded(asker, q); break;
-    case What::scalars: {
+    case Kind::events:
+    case Kind::trace_on:
+    case Kind::trace_off: r.recorded = recorded(asker, q); break;
+    case Kind::scalars: {
+      if (!q.plan.owner.empty()) {
+        r.scalars = texts_of(q.plan.owner);
+        break;
+      }
       std::lock_guard lock(records_mutex_);
       if (!records_.empty())
         r.scalars = records_.back()->json(
@@ -157,19 +137,73 @@ NodeReport InspectionService::report(std::uint64_t asker, const NodeQuestion& q,
   return r;
 }
 
+PlanName InspectionService::name_of(std::uint64_t reporter) const {
+  return {node_.self.name, reporter, node_.self.incarnation};
+}
+
+/// Null: the plan is none of a reporter here.
+std::shared_ptr<Reporter> InspectionService::reporter_of(const PlanName& plan) const {
+  if (plan.number < kFirstReporter) return nullptr;
+  for (const auto& [number, reporter] : reporters_of(node_.engine))
+    if (plan == name_of(number)) return reporter;
+  return nullptr;
+}
+
+/// The texts of all reporters of a topic, as a JSON array; the first that fit.
+std::string InspectionService::texts_of(const std::string& topic) {
+  if (topic == "dependence") return "[" + dependence().text() + "]";
+  std::string all = "[";
+  for (const auto& [number, reporter] : reporters_of(node_.engine)) {
+    if (reporter->topic() != topic) continue;
+    const std::string text = reporter->text(number, kPartitionPatience);
+    if (all.size() + text.size() + 2 > NodeReport::kMostScalars) break;
+    all += (all.size() > 1 ? "," : "") + text;
+  }
+  return all + "]";
+}
+
+DependenceWatch& InspectionService::dependence() {
+  const std::lock_guard lock(dependence_mutex_);
+  if (!dependence_)
+    dependence_ = std::make_unique<DependenceWatch>(DependenceWatch::Host{
+        .record =
+            [this](std::int64_t since_ns) {
+              NodeQuestion question;
+              question.kind = NodeQuestion::Kind::events;
+              question.since_ns = since_ns;
+              return recorded(node_.self.incarnation, question);
+            },
+        .plans =
+            [this] {
+              std::vector<DependenceWatch::NumberedPlan> all;
+              for (const auto& compiled : node_.engine.plans()) {
+                const Plan& plan = *compiled->troupe.plan;
+                all.push_back({describe(plan), {}});
+                const auto n = static_cast<std::int32_t>(all.back().plan.actors.size());
+                for (std::int32_t i = 0; i < n; ++i)
+                  all.back().numbers.push_back(plan.number_of(i));
+              }
+              return all;
+            },
+        .time_ns = node_.time_ns,
+        .node = node_.self.name,
+        .has_thread = !node_.waiter.is_deterministic()});
+  return *dependence_;
+}
+
 // Starts or ends a trace, if that is asked, and returns what the flight recorders have kept.
 std::vector<RecordedPlan> InspectionService::recorded(std::uint64_t asker, const NodeQuestion& q) {
-  using What = NodeQuestion::What;
+  using Kind = NodeQuestion::Kind;
   Inspect of_partitions{};
-  of_partitions.asks_of_events = q.what != What::trace_on;
+  of_partitions.asks_of_events = q.kind != Kind::trace_on;
   of_partitions.since_ns = q.since_ns;
-  of_partitions.watches = q.what == What::events;
+  of_partitions.watches = q.kind == Kind::events;
   of_partitions.tracer = {q.tracer, asker};
-  if (q.what != What::events)
-    of_partitions.trace = q.what == What::trace_on ? Inspect::Trace::on : Inspect::Trace::off;
+  if (q.kind != Kind::events)
+    of_partitions.trace = q.kind == Kind::trace_on ? Inspect::Trace::on : Inspect::Trace::off;
   std::vector<RecordedPlan> all;
   for (auto& [compiled, partitions] : node_.engine.ask_all(
-           of_partitions, q.what == What::trace_off ? kTracePatience : kPartitionPatience)) {
+           of_partitions, q.kind == Kind::trace_off ? kTracePatience : kPartitionPatience)) {
     const Plan& plan = *compiled->troupe.plan;
     RecordedPlan recorded{plan.name, std::move(partitions), {}};
     std::set<std::int32_t> nodes;
@@ -303,7 +337,8 @@ std::string InspectionService::why_silent(const NodeAnswer& a, std::chrono::nano
   std::string why =
       fmt::format("no answer within {:.1f} s", std::chrono::duration<double>(patience).count());
   if (heard)
-    why += fmt::format("; last heard {} ago", in_seconds((node_.transport.now() - *heard).count()));
+    why +=
+        fmt::format("; last message {} ago", in_seconds((node_.transport.now() - *heard).count()));
   if (a.member.state != MemberState::alive)
     why += fmt::format(
         "; it has been {} for {}",

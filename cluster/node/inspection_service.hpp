@@ -14,6 +14,9 @@
 // 1. At most 64 questions wait; one more is refused. Questions about the state come first.
 // 2. A peer that has not read its answers is answered with an error.
 // 3. Times in a question are by the clock of the node that is asked: `question_for` converts them.
+// 4. A question for scalars whose plan has an owner asks for the texts of a topic, a JSON array:
+//    those of the engine's reporters (actors/engine/reporters.hpp), or `dependence`. The owner is
+//    the topic.
 #pragma once
 
 #include <chrono>
@@ -24,6 +27,9 @@
 #include <string>
 #include <vector>
 
+#include <troupe/actors/engine/reporters.hpp>
+#include <troupe/actors/runtime/serial_executor.hpp>
+#include <troupe/cluster/node/dependence_watch.hpp>
 #include <troupe/cluster/node/node_parts.hpp>
 #include <troupe/cluster/node/process_load.hpp>
 #include <troupe/cluster/protocol/node_report.hpp>
@@ -59,7 +65,6 @@ class InspectionService {
   void ask_about(const Run& run, std::function<void(const RunSnapshot&)> heard);
 
  private:
-  class Inspector;
   struct PendingQuestion {
     std::size_t place;  // in the report
     Peer peer;
@@ -71,6 +76,10 @@ class InspectionService {
   void answer(Peer peer, std::uint64_t asker, const InspectNode& m, std::int64_t received_ns);
   NodeReport report(std::uint64_t asker, const NodeQuestion& question, std::int64_t received_ns);
   std::vector<RecordedPlan> recorded(std::uint64_t asker, const NodeQuestion& question);
+  PlanName name_of(std::uint64_t reporter) const;
+  std::shared_ptr<Reporter> reporter_of(const PlanName& plan) const;
+  std::string texts_of(const std::string& topic);
+  DependenceWatch& dependence();
   std::vector<PeerReport> peer_reports() const;
   /// The nodes that can be asked; of the others, the report has the reason why not.
   std::vector<PendingQuestion> nodes_to_ask(const NodeQuestion& question, const std::string& only,
@@ -89,7 +98,9 @@ class InspectionService {
 
   std::mutex records_mutex_;  // guards records_, and those that are being read
   std::vector<const Records*> records_;
-  std::unique_ptr<Inspector> inspector_;  // null in a deterministic engine
+  std::mutex dependence_mutex_;                  // guards the one below
+  std::unique_ptr<DependenceWatch> dependence_;  // null before the first question
+  std::unique_ptr<SerialExecutor> inspector_;    // null in a deterministic engine
 };
 
 }  // namespace troupe

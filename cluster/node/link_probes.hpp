@@ -7,7 +7,9 @@
 // time that it took, and while the link is in use: its probes would wait behind the traffic. All
 // pairs of up to 16 nodes are measured, of more nodes the links of this one.
 //
-// Threads: any; `links` blocks. The lock is not held while a message is sent or awaited.
+// Threads: any; `links` blocks. Invariants: 1. the lock is not held while a message is sent or
+// awaited; 2. a peer has a bounded number of probes under way here; 3. `links` returns measured
+// links of present nodes only.
 #pragma once
 
 #include <chrono>

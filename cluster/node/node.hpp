@@ -36,12 +36,12 @@ namespace troupe {
 namespace detail {
 
 class CheckpointService;
+class Disk;
 class NodeCore;
 struct PoolCounters;
 
 }  // namespace detail
 
-class Disk;
 class Records;
 
 struct NodeOptions {
@@ -51,19 +51,19 @@ struct NodeOptions {
   // addresses of nodes, HOST:PORT for one of tcp; they name the others
   std::vector<std::string> join = {};
   EngineOptions engine = {};
-  /// Whose the states are that programs of this node keep on others: of this node alone, which are
-  /// freed with it; or, by a name, of all nodes that name the same, which stay for as long as the
-  /// nodes do where they are.
+  /// The container of states that programs of this node keep on other nodes. Empty: the states
+  /// belong to this node and are freed with it. A name: the states belong to all nodes that give
+  /// this name, and stay as long as the nodes that hold them.
   std::string container = {};
   // `key=value` and spaces: what others know of it, for placement; `placement=named`: it gets only
   // what names it
   std::string labels = {};
   MembershipOptions membership = {};  // time until a silent node counts as dead
-  EarlyLimits early = {};
+  detail::EarlyLimits early = {};
   /// A folder of this node's own disk, where it keeps shards of trainings' checkpoints, and copies
   /// of those of other nodes; empty: it keeps none.
   std::string state = {};
-  Disk* disk = nullptr;  // for that folder; must outlive the node; null: the machine's
+  detail::Disk* disk = nullptr;  // for that folder; must outlive the node; null: the machine's
   // called with errors of the node's peers; from any thread
   std::function<void(const std::string& line)> log = {};
   // greater each time a node of this name starts; 0: by the clock
@@ -179,7 +179,7 @@ class ClusterNode {
   /// (cluster/training).
   detail::CheckpointService& checkpoints() const;
 
-  /// Makes this node's training records available to all nodes (NodeQuestion::What::scalars), until
+  /// Makes this node's training records available to all nodes (NodeQuestion::Kind::scalars), until
   /// `forget`; the records outlive that call. If several were added, the last counts. The
   /// inspection server calls both.
   void tell_of(const Records& records) const;

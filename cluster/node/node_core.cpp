@@ -273,6 +273,7 @@ void NodeCore::dispatch(Peer peer, std::uint64_t from, Message& message) {
   std::visit(
       Overloads{
           [&](RunTokens&& m) { runs_.handle(peer, std::move(m)); },
+          [&](MeshValues&& m) { runs_.handle(peer, std::move(m)); },
           [&](BeginRun&& m) {
             const std::shared_ptr<CompiledPlan> compiled = plans.find({from, m.plan});
             runs_.handle(peer, from, std::move(m), compiled);

@@ -14,7 +14,7 @@ namespace troupe {
 struct NodeParts {
   const NodeId& self;            // without an address
   const std::string& container;  // container of this node's programs; empty: private states
-  const EarlyLimits& limits;
+  const detail::EarlyLimits& limits;
   Transport& transport;
   EngineImpl& engine;
   ClusterView& view;

@@ -13,7 +13,9 @@
 // A drained node refuses plans and has the owners of those that it takes part in make them anew.
 // Runs that are under way, or begin before their owner knows, go on.
 //
-// Threads: any. Ownership: refers to the node's services.
+// Threads: any. Ownership: refers to the node's services. Invariants: 1. a request is passed on
+// once at most; 2. the requests that wait for another node's answer are bounded; 3. a drained node
+// stays drained.
 #pragma once
 
 #include <atomic>

@@ -16,8 +16,8 @@ void PeerQuota::submit(Peer from, std::uint64_t bytes, Job job) {
     if (!in_use.has_room(bytes, limits_))
       throw Error(
           Code::resource_exhausted,
-          fmt::format("more than {} of its requests wait for node '{}', or more than {} of "
-                      "them; NodeOptions::early says how much may",
+          fmt::format("more than {} of its requests wait for node '{}', or more than {}; "
+                      "NodeOptions::early sets the limits",
                       limits_.messages, node_, readable_bytes(static_cast<double>(limits_.bytes))));
     in_use.add(bytes);
     jobs_[from].push_back({bytes, std::move(job)});

@@ -47,7 +47,7 @@ class PeerQuota {
   };
 
   /// `node`: this one's name, for error texts.
-  PeerQuota(std::string node, const EarlyLimits& limits, Hooks hooks)
+  PeerQuota(std::string node, const detail::EarlyLimits& limits, Hooks hooks)
       : node_(std::move(node)), limits_(limits), hooks_(std::move(hooks)) {}
 
   /// Runs `job` later, and sends its answer, if it has one, to the peer; 0: to this node. `bytes`:
@@ -79,7 +79,7 @@ class PeerQuota {
   void release(Peer from, std::uint64_t bytes);
 
   const std::string node_;
-  const EarlyLimits limits_;
+  const detail::EarlyLimits limits_;
   const Hooks hooks_;
 
   std::mutex mutex_;  // guards everything below

@@ -182,7 +182,7 @@ bool PlanService::try_make(Peer from, const std::shared_ptr<MakePlan>& m, std::u
   const RunKey key{owner->incarnation, m->plan};
   const std::shared_ptr<DistributedRuns> runs = runs_.lock();
   auto shared = std::make_shared<DistributedPlan>(runs, key, plan, std::move(of_nodes), from);
-  compiled->troupe.remote = shared;
+  compiled->troupe.connect(shared);
   runs->add(shared);
   std::lock_guard lock(mutex_);
   // A loss while the plan was made found no plan to break; the session ends before it is announced.
@@ -264,11 +264,23 @@ void PlanService::break_with(const std::shared_ptr<StateStore>& states) {
 }
 
 void PlanService::break_older(const Fence& fence) {
+  std::map<RunKey, Fence> older;
   break_if([&](const RunKey& key, const CompiledPlan&) {
     const auto of = fences_.find(key);
-    return of != fences_.end() && of->second.training == fence.training &&
-           of->second.epoch < fence.epoch;
+    if (of == fences_.end() || of->second.training != fence.training ||
+        of->second.epoch >= fence.epoch)
+      return false;
+    older.insert(*of);
+    return true;
   });
+  const std::shared_ptr<DistributedRuns> runs = runs_.lock();
+  for (const auto& [plan, driver] : older)
+    runs->end(plan, Status(Code::failed_precondition,
+                           fmt::format("training '{}': driver '{}' is of epoch {}, and driver '{}' "
+                                       "of epoch {} was accepted while the step ran; at most one "
+                                       "driver acts at a time, so end this one",
+                                       fence.training, driver.driver, driver.epoch, fence.driver,
+                                       fence.epoch)));
 }
 
 void PlanService::drain() {

@@ -63,7 +63,7 @@ class PlanService {
   /// Forgets parts that have these states, and has their owners make their plans anew.
   void break_with(const std::shared_ptr<StateStore>& states);
   /// Forgets parts of plans of this training's earlier drivers, which will be refused when their
-  /// owners make them anew.
+  /// owners make them anew, and ends their runs.
   void break_older(const Fence& fence);
   /// Refuses plans from now on, and has the owners of the present ones make them anew.
   void drain();

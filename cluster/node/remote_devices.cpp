@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include <troupe/actors/plan/pipeline.hpp>
+#include <troupe/actors/plan/pass_order.hpp>
 #include <troupe/devices/list/list.hpp>
 #include <troupe/ops/graph/op.hpp>
 #include <troupe/ops/graph/tracing.hpp>
@@ -15,7 +15,7 @@ namespace troupe {
 namespace {
 
 using Id = EagerCalls::Id;
-using StepKind = EagerStep::What;
+using StepKind = EagerStep::Kind;
 
 void* address_of(Id id) { return reinterpret_cast<void*>(id); }
 Id id_at(const void* address) { return reinterpret_cast<Id>(address); }
@@ -75,7 +75,7 @@ class RemoteDevices::Stream final : public detail::Stream {
   Peer session() { return uses(calls_->session_with(node_)); }
   /// The stream has steps in the session, and ends there.
   Peer uses(Peer session) { return session_ = session; }
-  EagerStep step(StepKind what, Id of) const { return {what, 0, asked_.stream, of}; }
+  EagerStep step(StepKind kind, Id of) const { return {kind, 0, asked_.stream, of}; }
 
  private:
   [[noreturn]] void refuse(const char* what) const {

@@ -5,7 +5,7 @@
 //   RemoteDevice& d = devices.device("/node:w1/cpu:0");
 //
 // Threads: any. Ownership: devices live as long as the node. Tensors and programs may outlive it:
-// they share what frees them.
+// they share what frees them. Invariant: a full name has one device.
 #pragma once
 
 #include <map>

@@ -44,7 +44,7 @@ class RequestTable {
   };
   using Continuation = std::function<void(Reply&&)>;
 
-  RequestTable(const EarlyLimits& limits, std::function<bool(Peer)> has_session,
+  RequestTable(const detail::EarlyLimits& limits, std::function<bool(Peer)> has_session,
                const Waiter& waiter)
       : limits_(limits), has_session_(std::move(has_session)), waiter_(waiter) {}
 
@@ -88,7 +88,7 @@ class RequestTable {
   template <class Fill>
   void finish(Peer from, std::uint64_t id, Fill fill);
 
-  const EarlyLimits limits_;
+  const detail::EarlyLimits limits_;
   const std::function<bool(Peer)> has_session_;
   const Waiter& waiter_;
 

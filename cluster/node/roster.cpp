@@ -182,11 +182,17 @@ void Roster::heard(Time now, Peer peer, const Gossip& told) {
   resolve(gossip.from);
   for (Member& m : gossip.message.members) resolve(m);
   if (gossip.from.name != node->name || gossip.from.incarnation != node->incarnation)
-    MessageReader::malformed("what another node would say");
+    MessageReader::malformed("gossip in the name of another node");
   check(gossip.from);
   for (const Member& m : gossip.message.members) check(m);
   const bool is_new = !membership_.find(node->name);
   membership_.receive(now, gossip.from, gossip.message);
+  const bool is_direct_answer =
+      gossip.message.kind == MembershipMessage::Kind::answer && gossip.message.target.empty();
+  if (is_direct_answer)
+    if (const Time took = membership_.round_trip(node->name); took > Time::zero())
+      if (std::string warning = round_trips_.note(node->name, took); !warning.empty())
+        effects_.warnings.push_back(std::move(warning));
   // A node that cannot be dialled has to dial each new node, and should not have to wait for
   // gossip.
   if (is_new && gossip.message.kind == MembershipMessage::Kind::sync)
@@ -211,7 +217,11 @@ Roster::Time Roster::tick(Time now) {
   for (auto it = farewells_.begin(); it != farewells_.end();) {
     const auto [peer, patience] = *it;
     it = now >= patience ? farewells_.erase(it) : std::next(it);
-    if (now >= patience) end(peer, Status(Code::unavailable, "it has left, without a last word"));
+    if (now < patience) continue;
+    const std::chrono::duration<double> allowed = membership_.suspicion_time();
+    end(peer, Status(Code::unavailable,
+                     fmt::format("node left but did not close its session within {:.3g} s",
+                                 allowed.count())));
   }
   return is_asking ? std::min(next, ask_at_) : next;
 }

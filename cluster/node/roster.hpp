@@ -12,7 +12,7 @@
 //   leaves            its notice comes first: nothing new begins; the last message ends its session
 //   started anew      the session of its earlier life is ended
 //
-// Threads: one at a time. A state machine as `Membership` is: it makes no calls.
+// Threads: one at a time. Invariants: 1. it makes no calls; 2. a session stays until `lost`.
 #pragma once
 
 #include <map>
@@ -23,6 +23,7 @@
 #include <vector>
 
 #include <troupe/cluster/membership/membership.hpp>
+#include <troupe/cluster/membership/round_trip_check.hpp>
 #include <troupe/cluster/protocol/messages.hpp>
 
 namespace troupe {
@@ -43,6 +44,7 @@ class Roster final : private MembershipHost {
     bool has_changed = false;          // true: nodes came or went
     // nodes whose state, or connection, may have changed
     std::vector<std::string> changed;
+    std::vector<std::string> warnings;  // lines for the log
   };
 
   /// Throws invalid_argument for a name, labels or options that make no sense.
@@ -54,7 +56,7 @@ class Roster final : private MembershipHost {
   /// answers.
   void ask(const std::string& address) { asked_.insert(address); }
   void connected(Time now, Peer peer, const PeerInfo& info);
-  /// Whose session it was; nothing if it was ended here before.
+  /// Returns the node of the lost session; nothing if this node had ended it before.
   std::optional<NodeId> lost(Time now, Peer peer);
   void broken(Time now, Peer peer);
   /// Throws data_loss for gossip that this peer cannot send.
@@ -102,6 +104,7 @@ class Roster final : private MembershipHost {
   Time now_{};
   const MembershipOptions options_;
   Membership membership_;
+  RoundTripCheck round_trips_{options_.period};
   std::map<Peer, NodeId> sessions_;
   std::map<std::string, Peer> by_name_;
   // sessions with nodes that have announced their leaving: the time at which patience ends

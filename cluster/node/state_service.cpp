@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <troupe/actors/plan/instances.hpp>
 #include <troupe/ops/graph/node_index.hpp>
 
 namespace troupe {
@@ -99,19 +100,14 @@ namespace {
 }  // namespace
 
 void StateService::note(const Plan& plan, const std::vector<std::uint64_t>& states) {
-  const Graph& graph = plan.program.graph;
   std::lock_guard lock(mutex_);
-  for (std::int32_t id = 0; id < graph.size(); ++id) {
-    const std::int32_t state = graph.node(id).state;
-    if (state < 0) continue;
-    const StateSpec& spec = graph.states()[at(state)];
-    // operations on a state run on the node where it lives
-    const std::int32_t there = plan.partitions[at(plan.partition_of[at(id)])].node;
-    if (spec.kind != StateSpec::Kind::variable || there == plan.here) continue;
+  // operations on a state run on the node where it lives
+  each_state(plan, [&](std::int32_t id, std::int32_t there, const StateSpec& spec) {
+    if (spec.kind != StateSpec::Kind::variable || there == plan.here) return;
     const std::string& node = plan.nodes[at(there)];
     if (seen_.try_emplace({node, spec.name}, states[at(there)]).first->second != states[at(there)])
-      refuse_lost(spec.name, node, graph.describe(id) + ": ");
-  }
+      refuse_lost(spec.name, node, plan.program.graph.describe(id) + ": ");
+  });
 }
 
 void StateService::forget(const std::set<std::string>& variables) {

@@ -242,8 +242,7 @@ void write(MessageWriter& w, const Value& value, int depth) {
       throw Error(Code::internal, "a value that was swapped out cannot leave its node");
   }
   if (depth == kMostNested)
-    throw Error(Code::unimplemented,
-                "a list goes to another node that holds lists a thousand deep");
+    throw Error(Code::unimplemented, "a list for another node holds lists a thousand deep");
   const List& list = value.list();
   w(Form::list)(list.dtype())(list.element_shape())(list.depth())(list.is_saved())(
       static_cast<std::uint64_t>(list.length()));

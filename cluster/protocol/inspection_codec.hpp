@@ -31,8 +31,8 @@ template <>
 inline constexpr std::uint64_t kValues<RecordedEvent::Kind> =
     static_cast<std::uint64_t>(RecordedEvent::Kind::failure) + 1;
 template <>
-inline constexpr std::uint64_t kValues<NodeQuestion::What> =
-    static_cast<std::uint64_t>(NodeQuestion::What::scalars) + 1;
+inline constexpr std::uint64_t kValues<NodeQuestion::Kind> =
+    static_cast<std::uint64_t>(NodeQuestion::Kind::scalars) + 1;
 
 // Times from a peer are added and subtracted: `begin - offset + length` of one event less that of
 // another, where an offset is the mean of two differences, stays within 64 bits. Written times are
@@ -70,7 +70,7 @@ void fields(A& a, PlanName& n) {
 }
 template <class A>
 void fields(A& a, NodeQuestion& q) {
-  a(q.what), a(q.plan), a(q.since_ns), a(q.tracer), a(q.since_step);
+  a(q.kind), a(q.plan), a(q.since_ns), a(q.tracer), a(q.since_step);
 }
 template <class A>
 void fields(A& a, Wait& w) {
@@ -149,8 +149,18 @@ void fields(A& a, EndedRun& r) {
       a(r.fired), a(r.code), a(r.times), moment(a, r.first_ns), a(r.flight);
 }
 template <class A>
-void fields(A& a, EngineSnapshot::Memory& m) {
-  a(m.device), a(m.in_use), a(m.peak), a(m.limit), a(m.swapped);
+void fields(A& a, QueueActivity::Copies& c) {
+  a(c.count), a(c.bytes);
+}
+template <class A>
+void fields(A& a, QueueActivity& q) {
+  a(q.name), a(q.enqueued), a(q.depth), a(q.events), a(q.launches), a(q.graphs), a(q.replayed),
+      a(q.to_device), a(q.from_device), a(q.from_peer), a(q.busy_ns);
+}
+template <class A>
+void fields(A& a, DeviceSnapshot& d) {
+  a(d.name), a(d.in_use), a(d.peak), a(d.reserved), a(d.free), a(d.limit), a(d.swapped),
+      a(d.queues);
 }
 template <class A>
 void fields(A& a, EngineSnapshot& e) {

@@ -12,11 +12,11 @@ template <>
 inline constexpr std::uint64_t kValues<OperateNode::Action> =
     static_cast<std::uint64_t>(OperateNode::Action::drain) + 1;
 template <>
-inline constexpr std::uint64_t kValues<EagerStep::What> =
-    static_cast<std::uint64_t>(EagerStep::What::end) + 1;
+inline constexpr std::uint64_t kValues<EagerStep::Kind> =
+    static_cast<std::uint64_t>(EagerStep::Kind::end) + 1;
 template <>
-inline constexpr std::uint64_t kValues<CheckpointRequest::What> =
-    static_cast<std::uint64_t>(CheckpointRequest::What::report) + 1;
+inline constexpr std::uint64_t kValues<CheckpointRequest::Kind> =
+    static_cast<std::uint64_t>(CheckpointRequest::Kind::report) + 1;
 template <>
 inline constexpr std::uint64_t kValues<MemberState> =
     static_cast<std::uint64_t>(MemberState::left) + 1;
@@ -152,8 +152,12 @@ void fields(A& a, OperateNode& m) {
 
 template <class A>
 void fields(A& a, CheckpointRequest& m) {
-  a(m.request), a(m.what), a(m.fence), a(m.step), a(m.number), a(m.count), a(m.text), a(m.names);
+  a(m.request), a(m.kind), a(m.fence), a(m.step), a(m.number), a(m.count), a(m.text), a(m.names);
   a(m.tensors), a(m.container);
+}
+template <class A>
+void fields(A& a, MeshValues& m) {
+  a(m.run.owner), a(m.run.number), a(m.place.key), a(m.place.tag), a(m.place.group), a(m.values);
 }
 template <class A>
 void fields(A& a, EagerProgram& m) {
@@ -161,9 +165,9 @@ void fields(A& a, EagerProgram& m) {
 }
 template <class A>
 void fields(A& a, EagerStep& s) {
-  using enum EagerStep::What;
-  a(s.what), a(s.stream), a(s.of);
-  switch (s.what) {
+  using enum EagerStep::Kind;
+  a(s.kind), a(s.stream), a(s.of);
+  switch (s.kind) {
     case put: a(s.value); return;
     case pack: a(s.list), a(s.in); return;
     case unpack: a(s.out); return;
@@ -185,7 +189,7 @@ template <class T>
 void at_most(MessageReader& r, std::size_t most, std::vector<T>& all) {
   std::size_t n = 0;
   r.count(n);
-  if (n > most) r.malformed("more than a message has to say");
+  if (n > most) r.malformed("more than a message may hold");
   all.clear();
   for (std::size_t i = 0; i < n; ++i) r(all.emplace_back());
 }

@@ -69,6 +69,14 @@ struct BeginRun {
   std::uint64_t seed = 0;
   std::vector<std::pair<std::int32_t, Tensor>> feeds;  // feeds of the participant's partitions
 };
+/// Participant to participant: values of the sender's devices of a mesh, for the receiver's
+/// (actors/plan/exchange.hpp).
+struct MeshValues {
+  static constexpr Lane kLane = Lane::data;
+  RunKey run;
+  MeetingPlace place;
+  std::vector<Tensor> values;
+};
 /// Participant to owner.
 struct RunFailed {
   static constexpr Lane kLane = Lane::control;
@@ -203,7 +211,7 @@ struct EagerProgram {
 };
 /// One step of a stream. The steps of a stream run in their order.
 struct EagerStep {
-  enum class What : std::uint8_t {
+  enum class Kind : std::uint8_t {
     put,      // the value `of` is `value`
     pack,     // the value `of` is a list of the values `in`; 0: an element that was never written
     unpack,   // the values `out` are the elements of the list `of`; 0: likewise
@@ -213,7 +221,7 @@ struct EagerStep {
     drop,     // the program `of` is named no more
     end       // the stream has no further steps
   };
-  What what = What::put;
+  Kind kind = Kind::put;
   std::uint64_t number = 0;  // the name of a call or read in results
   std::uint64_t stream = 0;
   std::uint64_t of = 0;
@@ -254,7 +262,7 @@ struct EagerResults {
 /// node to any, to look. The answer's value has the bytes that are asked for.
 struct CheckpointRequest {
   static constexpr Lane kLane = Lane::data;
-  enum class What : std::uint8_t {
+  enum class Kind : std::uint8_t {
     look,    // which trainings there are
     claim,   // accept this driver
     take,    // keep the values of states, by `names`; `tensors` and `text`: more values
@@ -269,7 +277,7 @@ struct CheckpointRequest {
     report   // how far the training is, in `text`
   };
   std::uint64_t request = 0;
-  What what = What::look;
+  Kind kind = Kind::look;
   Fence fence;
   std::int64_t step = 0;
   std::uint64_t number = 0, count = 0;
@@ -284,7 +292,7 @@ using NodeMessage =
     std::variant<Gossip, MakePlan, DropPlan, BeginRun, RunTokens, RunFailed, AbandonRun, LeftRun,
                  GetVariable, SetVariable, GetLoops, Answer, GetCosts, Probe, ProbeFor, InspectNode,
                  Inspected, PlanBroken, RunsBegun, ClearContainer, OperateNode, EagerProgram,
-                 EagerSteps, EagerResults, CheckpointRequest>;
+                 EagerSteps, EagerResults, CheckpointRequest, MeshValues>;
 
 namespace detail {
 template <class M, class... All>

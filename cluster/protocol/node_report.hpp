@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include <troupe/actors/observe/snapshot.hpp>
+#include <troupe/actors/observe/hang_diagnosis.hpp>
 #include <troupe/actors/plan/plan_description.hpp>
 #include <troupe/cluster/membership/membership.hpp>
 #include <troupe/cluster/transport/transport.hpp>
@@ -18,7 +18,7 @@
 namespace troupe {
 
 struct NodeQuestion {
-  enum class What : std::uint8_t {
+  enum class Kind : std::uint8_t {
     state,     // NodeReport::engine and what the process takes
     counters,  // actors and edges of a plan: NodeReport::partitions
     plan,      // NodeReport::plan
@@ -29,7 +29,7 @@ struct NodeQuestion {
     trace_off,
     scalars,  // training records of a program there: NodeReport::scalars
   };
-  What what = What::state;
+  Kind kind = Kind::state;
   PlanName plan = {};         // counters and plan: which
   std::int64_t since_ns = 0;  // since the Unix epoch, by the clock of the node that asks
   // trace_on and trace_off: the trace, by its number at the node that asks

@@ -2,17 +2,22 @@
 
 #include <algorithm>
 #include <deque>
+#include <iterator>
 #include <map>
 #include <set>
+#include <string_view>
 
 #include <fmt/format.h>
 
+#include <troupe/actors/plan/instances.hpp>
 #include <troupe/actors/plan/plan_part.hpp>
+#include <troupe/devices/base/device_name.hpp>
 #include <troupe/ops/graph/actor_node.hpp>
 #include <troupe/ops/graph/function_def.hpp>
 #include <troupe/ops/graph/node_index.hpp>
 #include <troupe/ops/graph/pointwise.hpp>
 #include <troupe/ops/graph/specs_attr.hpp>
+#include <troupe/ops/mesh/instances.hpp>
 
 namespace troupe {
 
@@ -62,7 +67,14 @@ void fields(A& a, ScalarInstruction& i) {
   a(i.op), a(i.type), a(i.operand[0]), a(i.operand[1]), a(i.operand[2]), a(i.constant);
 }
 
+template <class A>
+void fields(A& a, mesh::Dim& d) {
+  a(d.name), a(d.size);
+}
+
 namespace {
+
+constexpr std::size_t kMostDevices = 1 << 12;  // in a mesh
 
 template <class A>
 void state_fields(A& a, StateSpec& s) {
@@ -70,7 +82,7 @@ void state_fields(A& a, StateSpec& s) {
       a(s.device);
 }
 
-enum class Object : std::uint8_t { program, specs, function, opaque };
+enum class Object : std::uint8_t { program, specs, function, opaque, mesh };
 
 // An attribute that only the sender can use: a user's gradient, which was used before.
 class Opaque final : public AttrObject {
@@ -105,6 +117,11 @@ std::int32_t repeated(const Graph& g, std::int32_t id) {
   while (g.node(id).op->name == "Identity" || g.node(id).op->name == "LoopCond")
     id = g.node(id).inputs[0].node;
   return id;
+}
+
+// True if a node makes kernels for a device: its own, or that of a mesh's instances.
+bool is_made_on(const std::string& device, const std::string& node) {
+  return node_of(device) == node || is_of_instances(device);
 }
 
 // ---- writing
@@ -144,7 +161,7 @@ class ProgramWriter {
     const Graph& g = placed.program.graph;
     std::vector<char> wanted(at(g.size()), to.empty());
     for (std::int32_t id = 0; id < g.size(); ++id) {
-      if (node_of(placed.device[at(id)]) != to) continue;
+      if (!is_made_on(placed.device[at(id)], to)) continue;
       wanted[at(id)] = 1;
       for (Edge e : g.node(id).inputs) wanted[at(repeated(g, e.node))] = 1;
     }
@@ -181,6 +198,10 @@ class ProgramWriter {
     } else if (const auto* function = dynamic_cast<const FunctionDef*>(object.get())) {
       w_(static_cast<std::uint64_t>(Object::function))(
           static_cast<std::uint64_t>(functions_.at(function)));
+    } else if (const auto* of_mesh = dynamic_cast<const mesh::detail::MeshAttr*>(object.get())) {
+      const auto [known, is_new] = meshes_.emplace(of_mesh, meshes_.size());
+      w_(static_cast<std::uint64_t>(Object::mesh))(static_cast<std::uint64_t>(known->second));
+      if (is_new) w_(of_mesh->mesh.axes())(of_mesh->mesh.devices());
     } else {
       w_(static_cast<std::uint64_t>(Object::opaque));
     }
@@ -191,6 +212,7 @@ class ProgramWriter {
   const std::vector<char> wants_;
   Dictionary strings_;
   std::map<const FunctionDef*, std::size_t> functions_;
+  std::map<const mesh::detail::MeshAttr*, std::size_t> meshes_;  // each in full once
 };
 
 // ---- reading
@@ -265,7 +287,7 @@ class ProgramReader {
       if (!is_of_others(e)) graph_check(e);
     placed_.keep = strings_.strings();
     for (std::int32_t id = 0; id < graph().size(); ++id) {
-      if (node_of(placed_.device[at(id)]) != here_) continue;
+      if (!is_made_on(placed_.device[at(id)], here_)) continue;
       bool is_whole = !absent_.contains(id);
       for (Edge e : graph().node(id).inputs)
         is_whole = is_whole && !absent_.contains(repeated(graph(), e.node));
@@ -324,7 +346,7 @@ class ProgramReader {
           });
       if (!is_there)
         MessageReader::malformed(
-            "a part of a program that tells who ends waits at queues that are not there");
+            "a part of a program that lists the producers of queues that do not exist");
     }
     placed_.part = std::move(part);
   }
@@ -424,8 +446,25 @@ class ProgramReader {
         return refer_to(*functions_[n]);
       }
       case Object::opaque: return std::make_shared<Opaque>();
+      case Object::mesh: return read_mesh();
     }
     MessageReader::malformed("an attribute's object of no kind");
+  }
+
+  std::shared_ptr<const AttrObject> read_mesh() {
+    const std::uint64_t n = r_.unsigned_number();
+    if (n > meshes_.size()) MessageReader::malformed("a mesh of no number");
+    if (n < meshes_.size()) return meshes_[n];
+    mesh::Dims axes;
+    std::vector<std::string> devices;
+    r_(axes)(devices);
+    const auto is_device = [](const std::string& name) {
+      return looks_like_device(short_name(name)) && !is_any_index(name);
+    };
+    if (devices.size() > kMostDevices || !std::all_of(devices.begin(), devices.end(), is_device))
+      MessageReader::malformed("a mesh of what are no devices, or of too many");
+    return meshes_.emplace_back(std::make_shared<const mesh::detail::MeshAttr>(
+        mesh::Mesh(std::move(axes), std::move(devices))));
   }
 
   // Checks attributes that users cannot write, as ops take them for granted.
@@ -442,6 +481,9 @@ class ProgramReader {
     if (op == "Dequeue") fits = is("components", type_tag<SpecsAttr>{});
     if (op == "Elsewhere")
       fits = is("outputs", type_tag<SpecsAttr>{}) && node_of(placed_.device.back()) != here_;
+    if (op == "MeshGive" || op == "MeshTake")
+      fits =
+          is("taken", type_tag<SpecsAttr>{}) && is("instances", type_tag<mesh::detail::MeshAttr>{});
     if (op == "Switch")
       fits = n.attrs.get<std::int64_t>("branches") == static_cast<std::int64_t>(n.outputs.size());
     if (op == "Argument" || op == "Return" || op == "Call")
@@ -537,14 +579,41 @@ class ProgramReader {
     std::vector<ValueSpec> inputs;
     for (Edge e : n.inputs) inputs.push_back(graph().spec(e));
     if (has_program(n.op->name)) check_program(n, inputs);
-    const std::vector<ValueSpec> inferred = infer_outputs(*n.op, inputs, n.attrs);
+    const std::vector<ValueSpec> inferred = infer(n, inputs);
     bool fits = inferred.size() == n.outputs.size();
     for (std::size_t o = 0; fits && o < inferred.size(); ++o)
       // an Input has no attribute for depth: what is fed is compared with its output
       fits = inferred[o].dtype == n.outputs[o].dtype &&
              (inferred[o].depth == n.outputs[o].depth || n.op->name == "Input") &&
              inferred[o].shape.is_compatible(n.outputs[o].shape);
+    if (n.op->name == "MeshTake") {  // a pass states what it takes
+      const auto& taken = n.attrs.get<std::shared_ptr<const AttrObject>>("taken");
+      fits = n.outputs == static_cast<const SpecsAttr&>(*taken).specs && n.outputs.size() == 1;
+    }
     if (!fits) MessageReader::malformed(fmt::format("outputs that {} does not have", n.op->name));
+  }
+
+  // The pass `instances` adds attributes that no op declares; their kernels check them.
+  std::vector<ValueSpec> infer(Node& n, const std::vector<ValueSpec>& inputs) const {
+    if (!n.attrs.has("instances")) return infer_outputs(*n.op, inputs, n.attrs);
+    constexpr std::string_view kAdded[] = {"instances", "key",           "to_instances",
+                                           "has_value", "taken",         "mesh_axes",
+                                           "cut_axes",  "cut_mesh_axes", "piece"};
+    const auto is_declared = [&](const std::string& name) {
+      return std::any_of(n.op->attrs.begin(), n.op->attrs.end(),
+                         [&](const AttrSpec& spec) { return spec.name == name; });
+    };
+    Attrs declared;
+    std::vector<Attrs::Entry> added;
+    for (const Attrs::Entry& entry : n.attrs.entries())
+      if (!is_declared(entry.first) &&
+          std::find(std::begin(kAdded), std::end(kAdded), entry.first) != std::end(kAdded))
+        added.push_back(entry);
+      else declared.set(entry.first, entry.second);
+    std::vector<ValueSpec> inferred = infer_outputs(*n.op, inputs, declared);
+    for (Attrs::Entry& entry : added) declared.set(entry.first, std::move(entry.second));
+    n.attrs = std::move(declared);
+    return inferred;
   }
 
   void refuse_missing() {
@@ -561,6 +630,7 @@ class ProgramReader {
   std::vector<std::shared_ptr<FunctionDef>> functions_;
   std::set<std::string> missing_;
   std::set<std::int32_t> absent_;  // constants without a value
+  std::vector<std::shared_ptr<const mesh::detail::MeshAttr>> meshes_;
 };
 
 }  // namespace
@@ -595,7 +665,8 @@ void read(MessageReader& r, StateSpec& spec) {
     if (spec.initial.kind == Initializer::Kind::orthogonal &&
         (spec.values[0].shape.rank() < 1 || !is_floating(spec.values[0].dtype)))
       MessageReader::malformed("an orthogonal variable that is no matrix");
-    if (!is_right) MessageReader::malformed("a variable whose first value is another than it says");
+    if (!is_right)
+      MessageReader::malformed("a variable whose initial value differs from its description");
   }
   if (spec.kind == StateSpec::Kind::actor) spec.actor = find_actor(spec.name);
 }

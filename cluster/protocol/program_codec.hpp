@@ -9,7 +9,7 @@
 // satisfies the assumptions of kernels and planner. Edges go backwards; each node's inputs,
 // attributes and outputs agree with its op's inference; states are of the kind that their ops use
 // and that a user may declare. The planner checks the wiring of loops itself
-// (actors/controlflow/frames.hpp).
+// (actors/frames/frames.hpp).
 #pragma once
 
 #include <troupe/actors/placement/placement.hpp>

@@ -213,7 +213,7 @@ void read_front(NumberReader& from, RunTokens& said, std::vector<std::size_t>& f
   said.run.number = from.number();
   const std::uint64_t grants = from.number(), tokens = from.number();
   if (grants > RunTokens::kMost || tokens > RunTokens::kMost)
-    MessageReader::malformed("more than a turn has to say");
+    MessageReader::malformed("more than a turn may hold");
   for (std::uint64_t i = 0; i < grants; ++i) {
     RunGrant& grant = said.grants.emplace_back();
     grant.partition = from.index();

@@ -9,7 +9,7 @@
 #include <fmt/ranges.h>
 
 #include <troupe/actors/engine/engine_impl.hpp>
-#include <troupe/actors/plan/pipeline.hpp>
+#include <troupe/actors/plan/pass_order.hpp>
 #include <troupe/cluster/protocol/program_codec.hpp>
 #include <troupe/cluster/transport/wire.hpp>
 #include <troupe/ops/eager/staged.hpp>
@@ -92,15 +92,21 @@ void detail::save(const TracedProgram& traced, const std::string& path) {
   const std::lock_guard lock(f.in->mutex);
   const Graph& graph = f.in->graph;
   refuse_unsaved(graph, traced);
+  const Program own = program_of(f);
   Program program =
-      optimize(graph, f.inputs, f.outputs,
+      optimize(own.graph, own.feeds, own.fetches,
                {.optimize = true, .keep = f.keep, .resident = {false, "it is saved"}});
+  // It is loaded onto one device, wherever its parts and variables are now.
+  for (std::size_t s = 0; s < program.graph.states().size(); ++s)
+    program.graph.settle(static_cast<std::int32_t>(s), {});
   program.graph.seed_states(traced.scope->host() ? traced.scope->host()->eager_seed() : 0);
   PlacementOptions where;
   where.default_device = kDevice;
   const std::vector<StateSpec> states(program.graph.states().begin(), program.graph.states().end());
   MessageWriter writer;
-  write(writer, place(std::move(program), where));
+  Placed placed = place(std::move(program), where);
+  std::fill(placed.device.begin(), placed.device.end(), kDevice);
+  write(writer, placed);
   const Message message = writer.take();
 
   NamedTensors tensors = {{kProgram, bytes_as_tensor(message.head)}};

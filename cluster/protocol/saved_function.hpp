@@ -12,6 +12,7 @@
 // that made them; queues, whose elements are no part of a program; captured lists.
 // **Threads**: any may call a loaded function. **Ownership**: the engine must outlive it, and has
 // its variables; functions that are loaded into one engine share variables by name.
+// These are no members of Traced and Function, whose folder does not depend on the cluster's.
 #pragma once
 
 #include <string>
@@ -40,6 +41,10 @@ void save(const Traced<F>& function, const std::string& path, const A&... argume
 
 class SavedFunction {
  public:
+  /// Does what the constructor does.
+  static SavedFunction load(Engine& engine, const std::string& path) {
+    return SavedFunction(engine, path);
+  }
   /// Loads the function; sets the engine's variables to the file's values. Throws the errors of
   /// `load_safetensors`, and data_loss if the file holds no function.
   SavedFunction(Engine& engine, const std::string& path);

@@ -92,6 +92,15 @@ void DistributedPlan::post(std::span<Posted> posted) {
   }
 }
 
+void DistributedPlan::meet(std::uint64_t run, std::int32_t node, const MeetingPlace& place,
+                           std::vector<Tensor> values) {
+  const std::optional<RunKey> key = runs_->key_of(run);
+  if (!key) return;
+  const Peer to = peers_[at(node)];
+  send(runs_->transport(), to, MeshValues{*key, place, std::move(values)});
+  runs_->transport().flush(to);
+}
+
 void DistributedPlan::start(Run& run) { runs_->begin(run, *this); }
 std::vector<LoopReport> DistributedPlan::loops() { return runs_->host().loops(*this); }
 std::vector<NodeCost> DistributedPlan::costs() { return runs_->host().costs(*this); }

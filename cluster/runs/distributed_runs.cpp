@@ -6,12 +6,17 @@
 
 #include <fmt/format.h>
 
+#include <troupe/actors/plan/exchange.hpp>
+#include <troupe/actors/plan/instances.hpp>
 #include <troupe/actors/runtime/clock.hpp>
 #include <troupe/devices/base/text.hpp>
 #include <troupe/ops/graph/node_index.hpp>
+#include <troupe/ops/mesh/instances.hpp>
 
 namespace troupe {
 namespace {
+
+constexpr std::uint64_t kCombinedHere = 64 << 10;  // bytes, on the transport's thread
 
 // which its owner has said, with the reason behind it
 constexpr const char* kElsewhere = "the run has failed on another node";
@@ -57,6 +62,12 @@ std::string edges_out_of(const Plan& plan, std::int32_t node) {
     for (const Target& t : p.targets)
       if (p.node == node && t.is(Destination::fetch))
         sources.insert(plan.program.fetches[at(t.index())].node);
+  const Graph& g = plan.program.graph;
+  const bool has_instances = has_instances_on(plan, node);
+  for (std::int32_t id = 0; plan.exchange && id < g.size(); ++id)
+    if (mesh::detail::meets_others(g.node(id)) && g.node(id).op->name != "MeshTake" &&
+        (is_of_instances(plan, id) ? has_instances : plan.is_on(plan.partition_of[at(id)], node)))
+      sources.insert(id);
   if (sources.empty()) return "that it has done its part";
   std::string out;
   std::size_t named = 0;
@@ -329,16 +340,14 @@ void DistributedRuns::handle(Peer from, std::uint64_t owner, BeginRun&& m,
     return refuse(why.code(), why.message().c_str());
   }
   std::vector<Waiting> waiting;
-  std::string lost;  // by this node only: the owner may not know of it
+  Status why_not;  // by this node only: the owner may not know of it
   {
     std::lock_guard lock(mutex_);
     parts_.emplace(key, run);
-    lost = plan_of(*run).lost;
+    why_not = plan_of(*run).ended;
     waiting = take_waiting(key);
   }
-  if (!lost.empty())
-    engine_->fail(*run, Status(Code::unavailable,
-                               fmt::format("node '{}' was lost before the run began here", lost)));
+  if (!why_not.ok()) engine_->fail(*run, why_not);
   here_if_light(compiled->troupe, [&](bool) {
     for (const auto& partition : compiled->troupe.partitions)
       if (partition) partition->send(StartRun{run});
@@ -346,6 +355,8 @@ void DistributedRuns::handle(Peer from, std::uint64_t owner, BeginRun&& m,
   for (Waiting& w : waiting) {
     try {
       if (auto* tokens = std::get_if<RunTokens>(&w.message)) handle(w.from, std::move(*tokens));
+      else if (auto* values = std::get_if<MeshValues>(&w.message))
+        handle(w.from, std::move(*values));
       else handle(w.from, owner, std::move(std::get<AbandonRun>(w.message)));
     } catch (...) {  // the sender is at fault, not the owner, whose message led to this check
       const Status why = Status::from_current_exception();
@@ -385,6 +396,23 @@ void DistributedRuns::all_begun(std::uint64_t owner, std::uint64_t last) {
   begun = std::max(begun, last);
   drop_waiting({owner, 0}, {owner, last});
   take_waiting({owner, last});
+}
+
+void DistributedRuns::end(const RunKey& ending, const Status& why) {
+  // kept: the last of one may not go under the lock
+  std::vector<std::shared_ptr<DistributedPlan>> plans;
+  std::vector<Ref<Run>> parts;
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& weak : plans_)
+      if (auto plan = weak.lock()) {
+        plans.push_back(plan);
+        if (!plan->is_owned() && plan->key() == ending) plan->ended = why;
+      }
+    for (auto& [key, run] : parts_)
+      if (plan_of(*run).key() == ending) parts.push_back(run);
+  }
+  for (const Ref<Run>& run : parts) engine_->fail(*run, why);
 }
 
 // All of the run that was here has left it.
@@ -459,6 +487,8 @@ bool DistributedRuns::wait(const RunKey& key, Waiting&& message) {
     message.messages = tokens->tokens.size();
     for (const RunToken& token : tokens->tokens)
       message.bytes += sizeof token + memory_of(token.value);
+  } else if (const auto* of_mesh = std::get_if<MeshValues>(&message.message)) {
+    for (const Tensor& value : of_mesh->values) message.bytes += sizeof value + memory_of(value);
   } else {
     message.bytes += std::get<AbandonRun>(message.message).status.message().size();
   }
@@ -467,8 +497,8 @@ bool DistributedRuns::wait(const RunKey& key, Waiting&& message) {
       early.bytes + message.bytes > limits_.bytes)
     throw Error(
         Code::resource_exhausted,
-        fmt::format("it sent more than {} messages or {} for runs that have not begun on "
-                    "node '{}'; NodeOptions::early says how much that may be",
+        fmt::format("it sent more than {} messages or {} for runs that have not begun on node "
+                    "'{}'; NodeOptions::early sets the limits",
                     limits_.messages, readable_bytes(static_cast<double>(limits_.bytes)), name_));
   early.messages += message.messages, early.bytes += message.bytes;
   waiting_[key].push_back(std::move(message));
@@ -527,6 +557,38 @@ void DistributedRuns::handle(Peer from, RunTokens&& m) {
   });
 }
 
+void DistributedRuns::handle(Peer from, MeshValues&& m) {
+  const Ref<Run> run = find(m.run);
+  if (!run) {
+    wait(m.run, {from, std::move(m)});
+    return;
+  }
+  const std::int32_t node = plan_of(*run).node_of_peer(from);
+  const std::shared_ptr<mesh::detail::Exchange>& exchange = run->plan().exchange;
+  check(node >= 0 && exchange, "values of devices that take no part");
+  std::uint64_t bytes = 0;
+  for (const Tensor& value : m.values) bytes += memory_of(value);
+  // The run keeps the exchange.
+  std::function<void()> rest = exchange->take(run->info(), node, m.place, std::move(m.values));
+  if (!rest) return;
+  LeanRef<CombiningActor> combining;
+  if (bytes > kCombinedHere) {
+    std::lock_guard lock(mutex_);
+    combining = combining_;
+  }
+  if (combining) combining->send([run, rest = std::move(rest)] { rest(); });
+  else here_if_light(*run->troupe, [&](bool) { rest(); });
+}
+
+std::optional<RunKey> DistributedRuns::key_of(std::uint64_t run) {
+  std::lock_guard lock(mutex_);
+  for (const auto& [number, owned] : owned_)
+    if (owned.run->info().id == run) return owned.run->key;
+  for (const auto& [key, part] : parts_)
+    if (part->info().id == run) return key;
+  return std::nullopt;
+}
+
 void DistributedRuns::failed(Run& run, DistributedPlan& plan) {
   if (plan.is_owned()) {
     const AbandonRun m{run.key.number, run.number(), plan.number(), run.status()};
@@ -554,7 +616,10 @@ void DistributedRuns::lost(Peer peer, const NodeId& node, const Status& why) {
         plans.push_back(plan);
         if (plan->node_of_peer(peer) < 0) continue;
         plan->break_off();
-        if (plan->lost.empty()) plan->lost = node.name;
+        if (plan->ended.ok())
+          plan->ended =
+              Status(Code::unavailable,
+                     fmt::format("node '{}' was lost before the run began here", node.name));
         if (!plan->is_owned() && plan->owner() != peer)
           send(transport_, plan->owner(), PlanBroken{plan->number()});
       }
@@ -587,6 +652,11 @@ void DistributedRuns::lost(Peer peer, const NodeId& node, const Status& why) {
                              fmt::format("node '{}', whose run this was, was lost", node.name)));
       continue;
     }
+    // An exchange does not know which meetings are to come.
+    if (lost_node >= 0 && run->plan().exchange) {
+      engine_->fail(*run, lost_status(run->plan(), lost_node, node, why));
+      continue;
+    }
     // It may have done its part: a partition that has all it awaits of it goes on. If it had not,
     // the owner knows.
     for (const auto& partition : run->troupe->partitions)
@@ -594,9 +664,9 @@ void DistributedRuns::lost(Peer peer, const NodeId& node, const Status& why) {
   }
 }
 
-// Its runs of before are over here, and others' tokens for them are recognised by their numbers; a
-// run that it begins now is of a plan that this node makes after this. It hears how far this node's
-// runs have got, ahead of the beginnings of others: no plan knows the session yet.
+// The earlier runs of the peer are over here, and tokens of others for them are recognised by their
+// numbers; a run that it begins now is of a plan that this node makes after this. This node sends
+// the number of its newest run ahead of the beginnings of others: no plan uses the session yet.
 void DistributedRuns::met(Peer peer, std::uint64_t incarnation) {
   std::lock_guard lock(mutex_);
   gone_.erase(incarnation);
@@ -605,9 +675,11 @@ void DistributedRuns::met(Peer peer, std::uint64_t incarnation) {
 
 void DistributedRuns::close() {
   std::vector<Ref<Run>> owned, parts;
+  LeanRef<CombiningActor> combining;
   {
     std::lock_guard lock(mutex_);
     closed_ = true;
+    combining = std::exchange(combining_, {});
     for (const auto& weak : plans_)
       if (auto plan = weak.lock()) plan->break_off();
     for (auto& [number, o] : owned_) owned.push_back(o.run);

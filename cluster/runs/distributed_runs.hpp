@@ -21,6 +21,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <variant>
@@ -29,6 +30,7 @@
 #include <troupe/actors/engine/engine.hpp>
 #include <troupe/actors/engine/engine_impl.hpp>
 #include <troupe/cluster/protocol/messages.hpp>
+#include <troupe/cluster/runs/combining_actor.hpp>
 #include <troupe/cluster/runs/early_limits.hpp>
 #include <troupe/cluster/runs/run_host.hpp>
 
@@ -47,6 +49,8 @@ class DistributedPlan final : public RemotePlan {
   int nodes() const override { return static_cast<int>(others_.size()); }
   bool is_broken() const override { return broken_.load(std::memory_order_acquire); }
   void post(std::span<Posted> posted) override;
+  void meet(std::uint64_t run, std::int32_t node, const MeetingPlace& place,
+            std::vector<Tensor> values) override;
   void start(Run& run) override;
   std::vector<LoopReport> loops() override;
   std::vector<NodeCost> costs() override;
@@ -73,10 +77,11 @@ class DistributedPlan final : public RemotePlan {
   std::size_t fetches_from(std::int32_t node) const {
     return static_cast<std::size_t>(std::count(fetched_from_.begin(), fetched_from_.end(), node));
   }
+  const RunKey& key() const { return key_; }
   void break_off() { broken_.store(true, std::memory_order_release); }
-  /// The first of its nodes whose session ended here; empty: none. Guarded by
-  /// DistributedRuns::mutex_.
-  std::string lost;
+  /// Why no run may begin here any more: one of its nodes was lost, or a later driver acts. Guarded
+  /// by DistributedRuns::mutex_.
+  Status ended;
 
  private:
   bool post_message(const RunKey& run, std::span<Posted> posted, Peer to);
@@ -95,12 +100,15 @@ class DistributedRuns {
  public:
   /// `log`: may be empty.
   DistributedRuns(RunHost& host, Transport& transport, const NodeId& self,
-                  const EarlyLimits& limits, std::function<void(const std::string&)> log)
+                  const detail::EarlyLimits& limits, std::function<void(const std::string&)> log)
       : host_(host), transport_(transport), name_(self.name), self_(self.incarnation),
         limits_(limits), log_(std::move(log)) {}
 
   /// Before any message. `engine` outlives `close`.
-  void open(EngineImpl& engine) { engine_ = &engine; }
+  void open(EngineImpl& engine) {
+    engine_ = &engine;
+    combining_ = lean_spawn<CombiningActor>(engine.system());
+  }
 
   RunHost& host() { return host_; }
   Transport& transport() { return transport_; }
@@ -124,12 +132,20 @@ class DistributedRuns {
   void handle(Peer from, std::uint64_t owner, AbandonRun&& m);
   void handle(std::uint64_t owner, RunsBegun&& m);
 
+  /// Ends, here, the runs of another node's plan, and those that begin later. They change no state
+  /// once it has returned, but for an update that is under way.
+  void end(const RunKey& plan, const Status& why);
+
   // ---- both
   /// RunTokens, the most frequent message, or a direct record of them: read into memory that is
   /// kept.
   void handle_tokens(Peer from, Message& message);
   void handle_tokens(Peer from, std::span<const std::byte> record);
   void handle(Peer from, RunTokens&& m);
+  void handle(Peer from, MeshValues&& m);
+  /// Returns the key of a run by its number in this engine; none if it is over, or has been left by
+  /// all other nodes.
+  std::optional<RunKey> key_of(std::uint64_t run);
   /// The run has failed here.
   void failed(Run& run, DistributedPlan& plan);
   void lost(Peer peer, const NodeId& node, const Status& why);
@@ -156,7 +172,7 @@ class DistributedRuns {
   };
   struct Waiting {
     Peer from;
-    std::variant<RunTokens, AbandonRun> message;
+    std::variant<RunTokens, MeshValues, AbandonRun> message;
     std::size_t messages = 1;  // or tokens in it
     std::uint64_t bytes = 0;
   };
@@ -182,7 +198,7 @@ class DistributedRuns {
   EngineImpl* engine_ = nullptr;
   const std::string name_;    // this node's
   const std::uint64_t self_;  // this node's incarnation
-  const EarlyLimits limits_;
+  const detail::EarlyLimits limits_;
   const std::function<void(const std::string&)> log_;
 
   std::mutex mutex_;        // guards everything below
@@ -195,6 +211,7 @@ class DistributedRuns {
   std::map<RunKey, std::vector<Waiting>> waiting_;
   std::map<Peer, Early> early_;  // sizes of waiting_, by sender
   std::vector<std::weak_ptr<DistributedPlan>> plans_;
+  LeanRef<CombiningActor> combining_;  // null before `open` and after `close`
   bool closed_ = false;
   // publish nothing but themselves
   std::atomic<std::uint64_t> dropped_{0}, waited_{0}, refused_{0}, taken_{0};

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace troupe {
+namespace troupe::detail {
 
 /// Limits on messages buffered per peer for runs that have not begun on this node, and on waiting
 /// requests of the peer for plans and variables, of which one is accepted whatever its size. A peer
@@ -16,4 +16,4 @@ struct EarlyLimits {
   std::uint64_t bytes = 1 << 30;
 };
 
-}  // namespace troupe
+}  // namespace troupe::detail

@@ -23,7 +23,7 @@
 
 namespace troupe {
 
-/// Which checkpoints stay: a checkpoint that any rule names.
+/// Rules for the checkpoints to keep: a checkpoint stays if any rule names it.
 struct CheckpointPolicy {
   int newest = 3;              // so many of the newest
   bool best = false;           // the one with the least metric

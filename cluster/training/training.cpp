@@ -15,8 +15,10 @@
 #include <troupe/cluster/checkpoint/saved_states.hpp>
 #include <troupe/cluster/node/fence_scope.hpp>
 #include <troupe/cluster/training/arrival_loop.hpp>
+#include <troupe/cluster/training/checkpoint_requests.hpp>
 #include <troupe/cluster/training/resharding.hpp>
 #include <troupe/cluster/training/training_checkpoints.hpp>
+#include <troupe/devices/base/device_name.hpp>
 #include <troupe/devices/base/internal.hpp>
 #include <troupe/ops/graph/node_index.hpp>
 
@@ -86,7 +88,7 @@ struct Training::State {
     const auto n = static_cast<int>(nodes.size());
     for (int r = 0; r < replicas; ++r)
       devices.push_back(
-          fmt::format("/node:{}/cpu:{}", nodes[static_cast<std::size_t>(r % n)], r / n));
+          full_name(fmt::format("cpu:{}", r / n), nodes[static_cast<std::size_t>(r % n)]));
     return devices;
   }
 
@@ -174,7 +176,12 @@ struct Training::State {
       end_checkpoint(true);
     } catch (const Error& e) { say(fmt::format("no checkpoint was written: {}", e.what())); }
   }
-  using Restored = std::optional<std::pair<CheckpointId, NamedTensors>>;
+  struct Read {
+    CheckpointId id;
+    NamedTensors values;           // to be set
+    std::set<std::string> is_set;  // variables that their nodes have set
+  };
+  using Restored = std::optional<Read>;
   // The newest checkpoint that can be read; nothing if there is none at all. Throws unavailable if
   // nodes that may have a newer one are not there.
   Restored newest() {
@@ -184,9 +191,13 @@ struct Training::State {
                   fmt::format("the checkpoint of step {} was written, and no node that has it is "
                               "there; start one",
                               saved));
+    if (const std::string why = checkpoints->missing(); all.empty() && !why.empty())
+      throw Error(Code::unavailable, why);
     std::string last;
     for (auto it = all.rbegin(); it != all.rend(); ++it) try {
-        return Restored({*it, checkpoints->read(*it)});
+        Read read{*it, {}, {}};
+        read.values = checkpoints->restore(*it, values_there(), read.is_set);
+        return read;
       } catch (const Error& e) {
         if (e.code() != Code::data_loss) throw;
         last = e.what();
@@ -211,12 +222,18 @@ struct Training::State {
   // Sets all states to the newest checkpoint that can be read.
   void restore() {
     if (const Restored read = newest_within_patience()) {
-      set_states(read->second, checkpoints->text(read->first));
-      step = saved = taken = read->first.step;
-      say(fmt::format("step {}: restored {}", step, checkpoints->text(read->first)));
+      const std::string name = checkpoints->text(read->id);
+      set_states(*read, name);
+      step = saved = taken = read->id.step;
+      say(read->is_set.empty()
+              ? fmt::format("step {}: restored {}", step, name)
+              : fmt::format("step {}: restored {}, {} of {} values by their nodes", step, name,
+                            read->is_set.size(), read->is_set.size() + read->values.size()));
       return;
     }
     step = 0;
+    if (options.folder.empty() && driver.fence().epoch > 1)
+      say("step 0: no driver before this one wrote a checkpoint that a node here has; begins anew");
     if (!program.start.empty()) {
       const FenceScope scope(driver.fence());
       node.engine().run(*graph, {}, program.start);
@@ -268,14 +285,15 @@ struct Training::State {
   }
   // Sets all states of the program. Throws failed_precondition, naming each difference, if the
   // checkpoint is of another program.
-  void set_states(const NamedTensors& read, const std::string& path) const {
+  void set_states(const Read& read, const std::string& path) const {
     std::vector<std::string> differ;
-    std::map<std::string, Tensor> values(read.begin(), read.end());
+    std::map<std::string, Tensor> values(read.values.begin(), read.values.end());
     for (const auto& [table, partitioner] : program.sharded)
       reshard(values, {table.name(), partitioner.kind(), table.shape()[0]},
               static_cast<std::int64_t>(table.shards().size()));
     std::vector<std::pair<Variable, Tensor>> found;
     for (const Variable& v : variables()) {
+      if (read.is_set.contains(v.name())) continue;
       const auto value = values.find(v.name());
       if (value == values.end()) {
         differ.push_back(fmt::format("{} is not in it", v.name()));
@@ -306,12 +324,26 @@ struct Training::State {
       throw Error(Code::failed_precondition,
                   fmt::format("the checkpoint '{}' is of another program: {}", path,
                               fmt::join(differ, "; ")));
-    for (const auto& [variable, value] : found) node.engine().set(variable, value);
-    for (auto& [on, ask] : by_node) {
-      ask.what = CheckpointRequest::What::put;
+    CheckpointRequests putting(node.checkpoints());
+    const auto put = [&](const std::string& on, CheckpointRequest ask) {
+      ask.kind = CheckpointRequest::Kind::put;
       ask.fence = driver.fence();
-      node.checkpoints().ask(on, std::move(ask));
+      putting.start(on, std::move(ask));
+    };
+    for (auto& [on, ask] : by_node) put(on, std::move(ask));
+    for (const auto& [variable, value] : found) {
+      const std::string& home = where_is[variable.name()];
+      if (home.empty() || home == node.name()) {
+        driver.check();
+        node.engine().set(variable, value);
+        continue;
+      }
+      CheckpointRequest ask;  // it carries the epoch, as Engine::set does not
+      ask.names = {variable.name()};
+      ask.tensors = {value};
+      put(home, std::move(ask));
     }
+    putting.await();
   }
 
   double metric_of(const std::vector<Tensor>& fetched) const {

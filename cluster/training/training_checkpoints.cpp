@@ -7,46 +7,15 @@
 
 #include <fmt/format.h>
 
+#include <troupe/cluster/training/checkpoint_requests.hpp>
 #include <troupe/devices/base/internal.hpp>
 
 namespace troupe::detail {
 namespace {
 
-using RequestKind = CheckpointRequest::What;
+using RequestKind = CheckpointRequest::Kind;
 
 std::int64_t seconds_of(std::int64_t ns) { return ns / 1'000'000'000; }
-
-// Requests that are under way, so that each is awaited once, also after the first error.
-class Requests {
- public:
-  explicit Requests(CheckpointService& service) : service_(service) {}
-  void start(const std::string& node, CheckpointRequest m) {
-    asked_.emplace_back(node, service_.start(node, std::move(m)));
-  }
-  /// Calls `take(node, reply)` for each in order. Throws the first error when all are done.
-  template <class Take>
-  void await(Take take) {
-    std::exception_ptr first;
-    for (const auto& [node, request] : std::exchange(asked_, {})) try {
-        take(node, service_.await(node, request));
-      } catch (...) {
-        if (!first) first = std::current_exception();
-      }
-    if (first) std::rethrow_exception(first);
-  }
-  ~Requests() {
-    try {
-      await([](const std::string&, const CheckpointService::Reply&) {});
-    } catch (...) {  // an earlier error is on its way
-    }
-  }
-  Requests(const Requests&) = delete;
-  Requests& operator=(const Requests&) = delete;
-
- private:
-  CheckpointService& service_;
-  std::vector<std::pair<std::string, std::uint64_t>> asked_;
-};
 
 // A safetensors file in a tensor's bytes.
 class TensorBytes final : public ReadableFile {
@@ -91,7 +60,7 @@ std::function<void()> FolderCheckpoints::take(std::int64_t step, std::optional<d
       continue;
     }
     CheckpointRequest& ask = by_node[v.node];
-    ask.what = RequestKind::take;
+    ask.kind = RequestKind::take;
     ask.fence = driver_.fence();
     ask.step = step;
     ask.number = place_;
@@ -99,7 +68,7 @@ std::function<void()> FolderCheckpoints::take(std::int64_t step, std::optional<d
   }
   for (auto& [node, ask] : by_node) {
     CheckpointRequest fetch;
-    fetch.what = RequestKind::fetch;
+    fetch.kind = RequestKind::fetch;
     fetch.fence = ask.fence;
     fetch.step = step;
     fetch.number = place_;
@@ -112,9 +81,9 @@ std::function<void()> FolderCheckpoints::take(std::int64_t step, std::optional<d
 
 // ---- disks of nodes
 
-CheckpointRequest NodeCheckpoints::request(RequestKind what) const {
+CheckpointRequest NodeCheckpoints::request(RequestKind kind) const {
   CheckpointRequest m;
-  m.what = what;
+  m.kind = kind;
   m.fence = driver_.fence();
   return m;
 }
@@ -158,10 +127,18 @@ std::vector<std::string> NodeCheckpoints::holders(const std::string& node,
 
 std::vector<CheckpointId> NodeCheckpoints::all() {
   found_.clear();
+  missing_.clear();
   for (const auto& [node, report] : node_.checkpoints().look())
-    for (const TrainingsReport::Entry& e : report.trainings)
-      if (e.training == driver_.fence().training)
-        for (const CheckpointId& id : e.checkpoints) found_[id].push_back(node);
+    for (const TrainingsReport::Entry& e : report.trainings) {
+      if (e.training != driver_.fence().training) continue;
+      for (const CheckpointId& id : e.checkpoints) found_[id].push_back(node);
+      if (e.progress.checkpoint >= 0)
+        missing_ = fmt::format(
+            "node '{}' knows of the checkpoint of step {} of training '{}', and "
+            "no node that has it is there; start one, or give the training "
+            "another name to begin at step 0",
+            node, e.progress.checkpoint, e.training);
+    }
   std::vector<CheckpointId> all;
   for (const auto& [id, nodes] : found_) all.push_back(id);
   return all;
@@ -187,17 +164,85 @@ Manifest NodeCheckpoints::manifest(const CheckpointId& id) {
                                            fmt::join(failed, "; ")));
 }
 
+OpenShard NodeCheckpoints::opener(const Manifest& m) {
+  return [this, training = m.training](const std::string& holder, const ShardEntry& shard) {
+    const std::vector<std::string> there = node_.nodes();
+    if (std::find(there.begin(), there.end(), holder) == there.end())
+      throw Error(Code::unavailable, "it is not there");
+    return node_.checkpoints().open(holder, training, shard);
+  };
+}
+
 NamedTensors NodeCheckpoints::read(const CheckpointId& id) {
   const Manifest m = manifest(id);
-  return read_checkpoint(
-      m,
-      [&](const std::string& holder, const ShardEntry& shard) {
-        const std::vector<std::string> there = node_.nodes();
-        if (std::find(there.begin(), there.end(), holder) == there.end())
-          throw Error(Code::unavailable, "it is not there");
-        return node_.checkpoints().open(holder, m.training, shard);
-      },
-      log_);
+  return read_checkpoint(m, opener(m), log_);
+}
+
+namespace {
+
+using Homes = std::map<std::string, std::string>;
+
+// The nodes of the program's variables, if these are exactly those of the checkpoint.
+std::optional<Homes> homes_of(const Manifest& m, const TrainingCheckpoints::Values& program) {
+  std::map<std::string, const TrainingCheckpoints::Value*> wanted;
+  for (const TrainingCheckpoints::Value& v : program) {
+    if (!v.variable) return std::nullopt;  // manifests do not name queues and actors
+    wanted[v.name] = &v;
+  }
+  Homes homes;
+  for (const Manifest::Value& v : m.values) {
+    const auto is = wanted.find(v.name);
+    if (is == wanted.end() || is->second->variable->dtype() != v.dtype ||
+        is->second->variable->shape() != v.shape)
+      return std::nullopt;
+    homes[v.name] = is->second->node;
+  }
+  return homes.size() == wanted.size() ? std::optional(homes) : std::nullopt;
+}
+
+}  // namespace
+
+NamedTensors NodeCheckpoints::restore(const CheckpointId& id, const Values& program,
+                                      std::set<std::string>& set) {
+  const Manifest m = manifest(id);
+  const std::optional<Homes> homes = homes_of(m, program);
+  if (!homes) return read_checkpoint(m, opener(m), log_);
+  std::vector<std::map<std::string, std::vector<std::string>>> by_home(m.shards.size());
+  std::vector<std::set<std::string>> others(m.shards.size());
+  std::vector<std::uint64_t> counts(m.shards.size());
+  for (const Manifest::Value& v : m.values) {
+    const auto s = static_cast<std::size_t>(v.shard);
+    const std::vector<std::string>& holders = m.shards[s].holders;
+    const std::string& home = homes->at(v.name);
+    ++counts[s];
+    if (std::find(holders.begin(), holders.end(), home) == holders.end()) others[s].insert(v.name);
+    else by_home[s][home].push_back(v.name);
+  }
+  std::set<std::string> set_there;
+  try {
+    CheckpointRequests putting(node_.checkpoints());
+    for (std::size_t s = 0; s < m.shards.size(); ++s)
+      for (auto& [home, names] : by_home[s]) {
+        CheckpointRequest ask = request(RequestKind::put);
+        ask.text = m.shards[s].file;
+        ask.tensors = {packed(WrittenShard{m.shards[s].bytes, m.shards[s].sums, {}, {}})};
+        ask.count = counts[s];
+        set_there.insert(names.begin(), names.end());
+        ask.names = std::move(names);
+        putting.start(home, std::move(ask));
+      }
+    putting.await();
+  } catch (const Error& e) {
+    if (log_) log_(fmt::format("nodes do not restore {} by themselves: {}", text(id), e.what()));
+    return read_checkpoint(m, opener(m), log_);
+  }
+  NamedTensors values;
+  for (std::size_t s = 0; s < m.shards.size(); ++s)
+    if (!others[s].empty())
+      for (auto& value : read_shard(m, m.shards[s], opener(m), log_))
+        if (others[s].contains(value.first)) values.push_back(std::move(value));
+  set.insert(set_there.begin(), set_there.end());
+  return values;
 }
 
 std::function<void()> NodeCheckpoints::take(std::int64_t step, std::optional<double> metric,
@@ -221,7 +266,7 @@ std::function<void()> NodeCheckpoints::take(std::int64_t step, std::optional<dou
     }
   }
   std::vector<std::string> nodes;
-  Requests taking(node_.checkpoints());
+  CheckpointRequests taking(node_.checkpoints());
   for (auto& [node, ask] : by_node) {
     for (const Value& v : values)
       if (v.variable && (v.node.empty() ? node_.name() : v.node) == node)
@@ -230,7 +275,7 @@ std::function<void()> NodeCheckpoints::take(std::int64_t step, std::optional<dou
     nodes.push_back(node);
     taking.start(node, std::move(ask));
   }
-  taking.await([](const std::string&, const CheckpointService::Reply&) {});
+  taking.await();
   return [this, m = std::move(m), nodes = std::move(nodes)] { write(m, nodes); };
 }
 
@@ -238,7 +283,7 @@ void NodeCheckpoints::write(Manifest m, const std::vector<std::string>& nodes) {
   const std::vector<std::string> among = keepers();
   m.shards.resize(nodes.size());
   {
-    Requests writing(node_.checkpoints());
+    CheckpointRequests writing(node_.checkpoints());
     for (std::size_t i = 0; i < nodes.size(); ++i) {
       CheckpointRequest ask = request(RequestKind::write);
       ask.step = m.id.step;
@@ -260,7 +305,7 @@ void NodeCheckpoints::write(Manifest m, const std::vector<std::string>& nodes) {
   }
   m.time = seconds_of(node_.checkpoints().time_ns());
   const std::string bytes = text_of(m);
-  Requests committing(node_.checkpoints());
+  CheckpointRequests committing(node_.checkpoints());
   std::optional<Error> failed;  // the first
   for (const std::string& node : among) try {
       CheckpointRequest ask = request(RequestKind::commit);
@@ -302,13 +347,13 @@ void NodeCheckpoints::prune(const CheckpointPolicy& policy, std::int64_t written
   for (std::size_t i = 0; i < ids.size(); ++i)
     if (stays[i]) stay.push_back(ids[i]);
   try {
-    Requests pruning(node_.checkpoints());
+    CheckpointRequests pruning(node_.checkpoints());
     for (const std::string& node : keepers()) {
       CheckpointRequest ask = request(RequestKind::prune);
       ask.tensors = {packed(stay)};
       pruning.start(node, std::move(ask));
     }
-    pruning.await([](const std::string&, const CheckpointService::Reply&) {});
+    pruning.await();
   } catch (const Error& e) {  // files that stay take room, and do no harm
     if (log_) log_(fmt::format("checkpoints that are not kept stay: {}", e.what()));
   }

@@ -14,10 +14,12 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include <troupe/cluster/checkpoint/manifest.hpp>
+#include <troupe/cluster/checkpoint/shard_file.hpp>
 #include <troupe/cluster/node/node.hpp>
 #include <troupe/cluster/training/checkpoint_folder.hpp>
 #include <troupe/cluster/training/training_driver.hpp>
@@ -38,10 +40,20 @@ class TrainingCheckpoints {
   virtual ~TrainingCheckpoints() = default;
   /// Returns the checkpoints that there are, in order.
   virtual std::vector<CheckpointId> all() = 0;
+  /// If `all` returned none: why there has to be one that is out of reach; empty: nothing is known
+  /// of any.
+  virtual std::string missing() const { return {}; }
   /// Returns its name for error texts and the log.
   virtual std::string text(const CheckpointId& id) const = 0;
   /// Throws data_loss if it is damaged, and unavailable if a node that has it is not there.
   virtual NamedTensors read(const CheckpointId& id) = 0;
+  /// Sets variables of the program where they live, as far as these nodes have their values, and
+  /// puts their names into `set`. Returns the values that the caller is to set. Throws as `read`.
+  virtual NamedTensors restore(const CheckpointId& id, const Values& program,
+                               std::set<std::string>& set) {
+    (void)program, (void)set;
+    return read(id);
+  }
   /// Takes the values between two steps; they are those of the step, whatever later ones do.
   /// Returns a function that writes them, which throws unavailable if a node was lost meanwhile,
   /// and the error of a disk.
@@ -80,18 +92,24 @@ class NodeCheckpoints final : public TrainingCheckpoints {
   NodeCheckpoints(ClusterNode& node, TrainingDriver& driver, int copies, Log log)
       : node_(node), driver_(driver), copies_(copies), log_(std::move(log)) {}
   std::vector<CheckpointId> all() override;
+  std::string missing() const override { return missing_; }
   std::string text(const CheckpointId& id) const override;
   NamedTensors read(const CheckpointId& id) override;
+  /// Each node reads its own disk, all at a time. If the checkpoint's variables are not exactly the
+  /// program's, or one of the nodes fails, the driver reads all.
+  NamedTensors restore(const CheckpointId& id, const Values& program,
+                       std::set<std::string>& set) override;
   std::function<void()> take(std::int64_t step, std::optional<double> metric,
                              const Values& values) override;
   void prune(const CheckpointPolicy& policy, std::int64_t written) override;
 
  private:
-  CheckpointRequest request(CheckpointRequest::What what) const;
+  CheckpointRequest request(CheckpointRequest::Kind kind) const;
   std::vector<std::string> keepers() const;
   std::vector<std::string> holders(const std::string& node, const std::vector<std::string>& among,
                                    std::size_t shard) const;
   Manifest manifest(const CheckpointId& id);
+  OpenShard opener(const Manifest& manifest);
   void write(Manifest manifest, const std::vector<std::string>& nodes);
 
   ClusterNode& node_;
@@ -99,6 +117,7 @@ class NodeCheckpoints final : public TrainingCheckpoints {
   const int copies_;
   const Log log_;
   std::map<CheckpointId, std::vector<std::string>> found_;  // nodes with a manifest
+  std::string missing_;                                     // if there are none
 };
 
 }  // namespace troupe::detail

@@ -38,7 +38,7 @@ void TrainingDriver::claim(const std::function<void(const std::string& line)>& l
   fence_.epoch = last + 1;
   for (auto it = nodes_.begin(); it != nodes_.end();) try {
       CheckpointRequest m;
-      m.what = CheckpointRequest::What::claim;
+      m.kind = CheckpointRequest::Kind::claim;
       m.fence = fence_;
       service_.ask(it->first, std::move(m));
       ++it;
@@ -65,7 +65,7 @@ void TrainingDriver::report(DriverProgress progress) {
   next_report_ = now + std::chrono::seconds(1);
   progress.time_ns = service_.time_ns();
   CheckpointRequest m;
-  m.what = CheckpointRequest::What::report;
+  m.kind = CheckpointRequest::Kind::report;
   m.fence = fence_;
   m.tensors = {packed(progress)};
   if (progress.state != kEnded) {

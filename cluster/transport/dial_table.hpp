@@ -4,7 +4,7 @@
 //   // it was answered, refused or broke
 //   if (std::optional<Dial> dial = dials.take(connection)) ...
 //
-// Threads: the transport's. A dial is in the table by its connection, or waits to be tried again.
+// Threads: the transport's. Invariant: a dial is under way by its connection, or waits for `again`.
 #pragma once
 
 #include <map>

@@ -348,11 +348,12 @@ Time Router::drained_at(const Entry& entry) const {
   const Time all = entry.since + options_.drain;
   if (!leaving_) return all;
   const Time quiet = std::max({entry.since, entry.last_heard, entry.heard_beside});
-  // Much data may take longer than that to be acknowledged on a slow way.
-  constexpr std::size_t kMuch = std::size_t{1} << 20;
-  if (entry.attached && entry.session.kept_bytes() > kMuch) return all;
-  const bool has_all = !entry.attached || entry.session.kept_bytes() == 0;
-  return std::min(all, quiet + (has_all ? options_.farewell : 2 * options_.farewell));
+  const std::size_t unacknowledged = entry.attached ? entry.session.kept_bytes() : 0;
+  // Much data may take longer to be acknowledged on a slow connection. A peer that lives sends a
+  // wire frame each heartbeat meanwhile.
+  constexpr std::size_t kMuch = std::size_t{1} << 18;
+  if (unacknowledged > kMuch) return std::min(all, quiet + options_.heartbeat + options_.farewell);
+  return std::min(all, quiet + (unacknowledged == 0 ? 1 : 2) * options_.farewell);
 }
 
 /// Returns the first time at which `tick` has to look at this entry.

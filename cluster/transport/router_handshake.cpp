@@ -140,7 +140,7 @@ void Router::on_answer(Connection connection, const wire::Hello& answer) {
   Entry* entry = peers_.at(connection);
   if (!entry || entry->dialled.empty() || entry->attached || answer.session != entry->id ||
       link_.key_of(connection) != entry->key)
-    return dropped("an answer to nothing that was asked");
+    return dropped("an answer without a request");
   entry->last_heard = link_.now();
   say(connection, wire::Ready{});
   open_bulk(*entry, answer);

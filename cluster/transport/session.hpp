@@ -13,10 +13,10 @@
 //
 // With a bulk channel (frame_link.hpp) a priority's wire frames arrive by two ways, each in order.
 // A wire frame on the bulk channel waits there for its turn, and its bulk goes straight to the
-// tensor. An out-of-order wire frame on the connection is buffered, up to the bytes that a sender
-// may have in flight. Each of the two ways keeps its order, so neither can wait for the other for
-// ever. A missing number ends the session: at once without a bulk channel, else when more is
-// buffered than that.
+// tensor. Each way keeps its order, so neither can wait for the other for ever. Invariants: 1. wire
+// frames of a priority are delivered in the order of their numbers, each once; 2. those that are
+// out of order on the connection are buffered, up to the bytes that a sender may have in flight; 3.
+// a missing number ends the session: without a bulk channel at once, else beyond those bytes.
 #pragma once
 
 #include <algorithm>

@@ -6,8 +6,8 @@ namespace troupe {
 // the firing that uses it, instead of a value saved from the forward pass.
 TROUPE_OP(Blank) {
   op.doc(
-      "A tensor of the shape that the attribute, or the input if there is one, says; what is in it "
-      "is not told.");
+      "A tensor of the shape in the attribute, or in the input if there is one; its contents are "
+      "undefined.");
   op.inputs(0, 1);
   op.attr<DType>("dtype");
   op.attr<Shape>("shape");
@@ -16,7 +16,7 @@ TROUPE_OP(Blank) {
     if (c.inputs()) require_integers(c, 0, 1, "the shape");
     else
       c.require(c.attrs().get<Shape>("shape").is_known(),
-                "needs a shape, or an input that says it");
+                "needs a shape, or an input with the shape");
     c.output(c.attrs().get<DType>("dtype"), c.attrs().get<Shape>("shape"));
   });
   op.kernel([](const KernelSetup& s) {

@@ -17,7 +17,8 @@ TROUPE_OP(Case) {
   op.doc("Runs one of several sub-graphs.");
   op.inputs(1, -1);
   op.attr<std::string>("label");
-  op.attr<std::int64_t>("results");  // the user's; a gradient may have added more outputs
+  op.attr<bool>("recompute", false);  // the gradient computes the branch again: recompute.hpp
+  op.attr<std::int64_t>("results");   // the user's; a gradient may have added more outputs
   op.infer([](Inference& c) {
     DType t = c.dtype(0);
     c.require(!c.input(0).is_list() && (t == DType::boolean || t == DType::i32 || t == DType::i64),

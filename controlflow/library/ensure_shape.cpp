@@ -5,7 +5,7 @@
 namespace troupe {
 
 TROUPE_OP(EnsureShape) {
-  op.doc("The input, of which the attributes say more than is known when the graph is built.");
+  op.doc("The input, whose attributes add details to the shape known when the graph is built.");
   op.inputs(1);
   op.takes_lists();
   op.takes_strings();

@@ -54,7 +54,7 @@ TROUPE_OP(ListEmpty) {
 }
 
 TROUPE_OP(ListReserve) {
-  op.doc("A list of as many elements as the input says, none of them written.");
+  op.doc("A list with the number of elements in the input, none of them written.");
   op.inputs(1);
   op.not_differentiable();
   spec_attrs(op);

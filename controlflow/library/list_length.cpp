@@ -29,7 +29,7 @@ TROUPE_OP(ListLength) {
       if (const std::int64_t other = list_input(c, i).length(); other != n)
         throw Error(
             Code::invalid_argument,
-            fmt::format("what is gone over together has {} elements and {}; it must have as many",
+            fmt::format("the inputs have {} elements and {}; inputs of one loop need equal lengths",
                         n, other));
     c.set(0, Tensor::scalar(n));
   });

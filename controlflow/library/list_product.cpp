@@ -28,7 +28,7 @@ std::int64_t columns(const List& list) {
     if (const Value v = list.peek(i); v.has_value()) n = v.tensor().shape()[1];
   if (n < 0)
     throw Error(Code::failed_precondition,
-                fmt::format("nothing tells how wide the elements of the {} are", list.text()));
+                fmt::format("the width of the elements of the {} is unknown", list.text()));
   return n;
 }
 

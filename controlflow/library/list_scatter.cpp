@@ -25,7 +25,7 @@ Expr scattered(const Operand& indices, const Operand& x, const Operand& size, bo
 void infer_scatter(Inference& c) {
   require_tensor_list(c, 0);
   require_integers(c, 1, 1, "indices");
-  require_tensor(c, 2, "what is scattered");
+  require_tensor(c, 2, "the scattered tensor");
   const Shape& x = c.shape(2);
   c.require(!x.has_rank() || x.rank() > 0, "a scalar has no slices");
   require_element_shape(c, 0, c.dtype(2), x.has_rank() ? x.without(0) : x);

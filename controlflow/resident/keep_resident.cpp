@@ -8,6 +8,7 @@
 
 #include <troupe/controlflow/build.hpp>
 #include <troupe/controlflow/check_nan_predicates.hpp>
+#include <troupe/devices/base/device_name.hpp>
 #include <troupe/ops/graph/function_def.hpp>
 #include <troupe/ops/graph/node_index.hpp>
 #include <troupe/ops/graph/pointwise.hpp>
@@ -23,7 +24,7 @@ bool is_resident_loop(const Node& node) { return node.op->name == "ResidentLoop"
 
 bool is_scalar_step(const Graph& graph, const Node& node) {
   if (!node.op->pointwise && node.op->name != "Fused") return false;
-  if (find_device_kernel("cpu", node.op->name)) return false;
+  if (find_device_kernel(kind_of(kHostDevice), node.op->name)) return false;
   return !node.inputs.empty() &&
          std::all_of(node.outputs.begin(), node.outputs.end(), is_resident_scalar) &&
          std::all_of(node.inputs.begin(), node.inputs.end(),
@@ -119,9 +120,13 @@ class Reasons {
   const std::string& device_;
 };
 
+bool is_here_on_host(const std::string& device) {
+  return device.empty() || (node_of(device).empty() && is_on_host(device));
+}
+
 std::string other_device_in(const Graph& graph) {
   for (const Node& node : graph.nodes()) {
-    if (!node.device.empty() && !node.device.starts_with("cpu:")) return node.device;
+    if (!is_here_on_host(node.device)) return node.device;
     for (const auto& sub : subgraphs_of(node))
       if (std::string device = other_device_in(sub->graph); !device.empty()) return device;
   }
@@ -132,7 +137,7 @@ std::string other_device_in(const Graph& graph) {
 
 std::string other_device(const Graph& graph) {
   for (const StateSpec& state : graph.states())
-    if (!state.device.empty() && !state.device.starts_with("cpu:")) return state.device;
+    if (!is_here_on_host(state.device)) return state.device;
   for (const auto& function : graph.functions())
     if (function->body)
       if (std::string device = other_device_in(function->body->graph); !device.empty())

@@ -8,6 +8,7 @@
 #include <troupe/controlflow/check_nan_predicates.hpp>
 #include <troupe/controlflow/list_ops.hpp>
 #include <troupe/controlflow/resident/keep_resident.hpp>
+#include <troupe/devices/base/device_name.hpp>
 #include <troupe/ops/graph/node_index.hpp>
 #include <troupe/ops/graph/node_types.hpp>
 #include <troupe/ops/graph/pointwise.hpp>
@@ -38,6 +39,7 @@ class ResidentProgram::Builder {
       p_.most_operands_ = std::max(p_.most_operands_, call.inputs.size());
       p_.most_results_ = std::max(p_.most_results_, call.outputs.size());
     }
+    find_closes();
   }
 
  private:
@@ -187,7 +189,7 @@ class ResidentProgram::Builder {
   // A pointwise node on tensors, all results of one shape.
   static bool is_tensor_step(const Node& node) {
     return (node.op->pointwise || node.op->name == "Fused") && !node.inputs.empty() &&
-           !find_device_kernel("cpu", node.op->name) &&
+           !find_device_kernel(kind_of(kHostDevice), node.op->name) &&
            std::all_of(node.outputs.begin(), node.outputs.end(), [&](const ValueSpec& spec) {
              return !is_resident_scalar(spec) && spec.shape == node.outputs[0].shape;
            });
@@ -376,33 +378,65 @@ class ResidentProgram::Builder {
       move(kept, results[k]);
       results[k] = kept;
     }
-    for (std::size_t k = 0; k < variables; ++k) {
-      const ResidentPlace result = results[k], variable = arguments[k];
-      const auto uses = std::count(results.begin(), results.end(), result);
-      const bool is_moved_on = std::find(results.begin(), results.end(), variable) != results.end();
-      if (result.is_scalar && uses == 1 && !is_moved_on &&
-          code_.redirect(start, result.index, variable.index))
-        continue;
-      if (!result.is_scalar && uses == 1 && !is_moved_on && change_in_place(result, variable))
-        continue;
-      move(variable, result);
-    }
+    // Lists come first: a push that is a step is no call, which would keep scalars from that.
+    for (const bool scalars : {false, true})
+      for (std::size_t k = 0; k < variables; ++k) {
+        const ResidentPlace result = results[k], variable = arguments[k];
+        if (result.is_scalar != scalars) continue;
+        const auto uses = std::count(results.begin(), results.end(), result);
+        const bool is_moved_on =
+            std::find(results.begin(), results.end(), variable) != results.end();
+        if (uses == 1 && !is_moved_on &&
+            (scalars ? code_.redirect(start, result.index, variable.index)
+                     : change_in_place(result, variable, start)))
+          continue;
+        move(variable, result);
+      }
   }
 
   // A list that a push or a pop makes of a variable, which nothing reads after it, is the variable.
-  bool change_in_place(const ResidentPlace& result, const ResidentPlace& variable) {
+  bool change_in_place(const ResidentPlace& result, const ResidentPlace& variable,
+                       ScalarCode::Label start) {
     if (owner_[at(result.index)] != region_) return false;
     for (std::size_t c = p_.calls_.size(); c-- > 0;) {
       ResidentCall& call = p_.calls_[c];
       if (!call.outputs.empty() && call.outputs[0] == result) {
         if (!makes_list(call) || call.inputs[0].place != variable) return false;
         call.outputs[0] = variable;
+        step_by_cursor(static_cast<std::int32_t>(c), start);
         return true;
       }
       for (const ResidentCall::Input& in : call.inputs)
         if (in.place == result || in.place == variable) return false;
     }
     return false;
+  }
+  // A push or a pop in place becomes a step, unless its elements are of another size.
+  void step_by_cursor(std::int32_t number, ScalarCode::Label start) {
+    ResidentCall& call = p_.calls_[at(number)];
+    const bool pushes = call.kind == ResidentCall::Kind::push;
+    if (!pushes && call.kind != ResidentCall::Kind::pop) return;
+    const ResidentPlace& element = pushes ? call.inputs[1].place : call.outputs[1];
+    const std::size_t bytes = size_of(element.type);
+    if (!ScalarCode::has_cursors_of(bytes)) return;
+    p_.cursors_.resize(at(p_.values_), -1);
+    std::int32_t& cursor = p_.cursors_[at(call.outputs[0].index)];
+    if (cursor < 0) cursor = code_.add_register();
+    call.cursor = cursor;
+    if (pushes) code_.push_by(start, number, cursor, element.index, bytes);
+    else code_.pop_by(start, number, cursor, element.index, bytes);
+  }
+  // Every other step on such a list needs the list's own length.
+  void find_closes() {
+    p_.cursors_.resize(at(p_.values_), -1);
+    for (ResidentCall& call : p_.calls_) {
+      const auto see = [&](const ResidentPlace& place) {
+        if (place.is_scalar || p_.cursors_[at(place.index)] < 0) return;
+        call.closes.push_back(place.index);
+      };
+      for (const ResidentCall::Input& in : call.inputs) see(in.place);
+      for (const ResidentPlace& out : call.outputs) see(out);
+    }
   }
   static bool makes_list(const ResidentCall& call) {
     if (call.kind == ResidentCall::Kind::push || call.kind == ResidentCall::Kind::pop) return true;

@@ -1,7 +1,7 @@
 // A loop that stays whole, as scalar code and the kernels that it calls.
 //
 // Threads: a program is shared and never changes.
-// Invariants: Note [Resident loops] in README.md.
+// Invariants: Note [Resident loops] in RESIDENT.md.
 #pragma once
 
 #include <cstdint>
@@ -42,7 +42,9 @@ struct ResidentCall {
   std::vector<ResidentPlace> outputs;
   const Graph* graph = nullptr;  // has the node, for errors
   std::int32_t node = -1;
-  std::vector<std::int32_t> loops;  // around it, outermost first
+  std::vector<std::int32_t> loops;   // around it, outermost first
+  std::int32_t cursor = -1;          // a register: the push or pop is a step, if there is room
+  std::vector<std::int32_t> closes;  // lists that it needs as a whole, by slot
 };
 
 /// A loop of the program: the resident one, number 0, or one within.
@@ -103,6 +105,7 @@ class ResidentProgram {
   std::vector<ResidentPlace> inputs_, outputs_, variables_;  // variables: of the whole loop
   std::vector<std::pair<std::int32_t, Tensor>> constants_;   // tensors, by slot
   std::int32_t values_ = 0;
+  std::vector<std::int32_t> cursors_;  // by tensor slot: a register, or -1
   std::size_t most_operands_ = 0, most_results_ = 0;
   // nodes that the program has besides its sub-graphs', for errors
   std::vector<std::unique_ptr<Graph>> added_;

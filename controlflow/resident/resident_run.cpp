@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include <troupe/devices/list/list.hpp>
+#include <troupe/devices/list/packed_list.hpp>
 #include <troupe/ops/graph/node_index.hpp>
 
 namespace troupe {
@@ -124,6 +124,8 @@ void ResidentRun::show() {
     observes_.fetch_sub(1, std::memory_order_relaxed);
     observer = observer_;
   }
+  for (std::size_t slot = 0; slot < values_.size(); ++slot)
+    close_cursor(static_cast<std::int32_t>(slot));
   const std::int64_t now = iterations();
   if (observer && std::exchange(shown_, now) != now) observer->see(*this);
 }
@@ -145,6 +147,7 @@ void ResidentRun::clear() {
 
 int ResidentRun::call(std::int32_t number) {
   const ResidentCall& call = program_.calls_[at(number)];
+  for (const std::int32_t slot : call.closes) close_cursor(slot);
   switch (call.kind) {
     case ResidentCall::Kind::move: {
       Value& from = values_[at(call.inputs[0].place.index)];
@@ -209,6 +212,26 @@ void ResidentRun::run_direct(const ResidentCall& call) {
                                   views.out);
 }
 
+// Further elements need no call until their chunk ends.
+void ResidentRun::open_cursor(const ResidentCall& call) {
+  const bool pushes = call.kind == ResidentCall::Kind::push;
+  const DType type = pushes ? call.inputs[1].place.type : call.outputs[1].type;
+  PackedList& list = PackedList::of(values_[at(call.outputs[0].index)]);
+  ElementCursor cursor;
+  if (list.dtype() != type || !list.open(cursor)) return;
+  std::memcpy(frame_.at(call.cursor), &cursor, sizeof cursor);
+}
+
+void ResidentRun::close_cursor(std::int32_t slot) {
+  const ScalarCode::Register at_cursor = program_.cursors_[at(slot)];
+  if (at_cursor < 0) return;
+  ElementCursor cursor;
+  std::memcpy(&cursor, frame_.at(at_cursor), sizeof cursor);
+  if (!cursor.begin) return;
+  PackedList::of(values_[at(slot)]).close(cursor);
+  std::memcpy(frame_.at(at_cursor), &cursor, sizeof cursor);
+}
+
 // The three below return false, with nothing done, if an element is not what they are made for.
 bool ResidentRun::push_scalar(const ResidentCall& call) {
   const ResidentCall::Input& list = call.inputs[0];
@@ -222,6 +245,7 @@ bool ResidentRun::push_scalar(const ResidentCall& call) {
     else to.share(held);
   }
   to.list().push(std::move(value));
+  if (call.cursor >= 0) open_cursor(call);
   return true;
 }
 
@@ -239,6 +263,7 @@ bool ResidentRun::pop_scalar(const ResidentCall& call) {
     else to.share(held);
   }
   (void)to.list().pop();
+  if (call.cursor >= 0) open_cursor(call);
   return true;
 }
 

@@ -1,6 +1,6 @@
 // An execution of a loop that stays whole.
 //
-// Threads: an execution is one thread's at a time. Invariants: Note [Resident loops] in README.md.
+// Threads: an execution is one thread's at a time. Invariants: RESIDENT.md, Note [Resident loops].
 #pragma once
 
 #include <atomic>
@@ -82,6 +82,8 @@ class ResidentRun final : private ScalarCalls, private CompletionSink {
   bool push_scalar(const ResidentCall& call);
   bool pop_scalar(const ResidentCall& call);
   bool read_scalar(const ResidentCall& call);
+  void open_cursor(const ResidentCall& call);
+  void close_cursor(std::int32_t slot);
   void end_deferred();
   void store_results(const ResidentCall& call);
   void load(const ResidentPlace& place, bool is_last, Value& to);

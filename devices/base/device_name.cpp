@@ -63,6 +63,8 @@ std::optional<std::int32_t> index_of(std::string_view device) {
   return index;
 }
 
+bool is_on_host(std::string_view device) { return kind_of(device) == kind_of(kHostDevice); }
+
 bool is_any_index(std::string_view device) { return index_text(device) == kAnyIndex; }
 
 bool looks_like_device(std::string_view text) {

@@ -24,6 +24,8 @@ std::string full_name(std::string_view device, std::string_view node);
 
 /// Returns `cpu` for `/node:worker1/cpu:0` and `cpu:*`; the whole short name if it has no ':'.
 std::string_view kind_of(std::string_view device);
+/// True for `cpu:0` and `/node:worker1/cpu:*`: a device that computes in the host's memory.
+bool is_on_host(std::string_view device);
 /// Returns 3 for `cpu:3`. Returns nothing unless the kind is lower-case letters and the index at
 /// most nine digits without leading zeros.
 std::optional<std::int32_t> index_of(std::string_view device);

@@ -37,6 +37,8 @@ enum class DType : std::uint8_t {
 inline constexpr int kDTypes = 15;     // dtypes for computation, from f16 to boolean
 inline constexpr int kAllDTypes = 16;  // and string
 
+namespace detail {
+
 /// An element of a tensor of strings: bytes that the tensor keeps (`Tensor::with_own_text`). Zeros
 /// are the empty string.
 struct StringRef {
@@ -46,7 +48,6 @@ struct StringRef {
   friend bool operator==(const StringRef& a, const StringRef& b) { return a.view() == b.view(); }
 };
 
-namespace detail {
 /// Returns `value` as float, rounded to odd: a further rounding to fewer bits gives the bits of one
 /// rounding (Boldo and Melquiond, 2008).
 inline float odd_float(double value) {
@@ -133,7 +134,7 @@ std::ostream& operator<<(std::ostream& out, DType type);
 /// Bytes of one element.
 constexpr std::size_t size_of(DType type) {
   constexpr std::uint8_t bytes[kAllDTypes] = {2, 2, 4, 8, 8, 16, 1, 2,
-                                              4, 8, 1, 2, 4, 8,  1, sizeof(StringRef)};
+                                              4, 8, 1, 2, 4, 8,  1, sizeof(detail::StringRef)};
   return bytes[static_cast<int>(type)];
 }
 constexpr bool is_floating(DType t) { return t <= DType::f64; }

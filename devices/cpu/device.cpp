@@ -1,8 +1,13 @@
 // The host as a device: streams run their work before the call returns.
 #include <troupe/devices/device/device.hpp>
 
+#include <algorithm>
+#include <chrono>
+#include <mutex>
+
 #include <troupe/devices/cpu/cpu_primitives.hpp>
 #include <troupe/devices/device/registry.hpp>
+#include <troupe/devices/threads/worker_pool.hpp>
 
 namespace troupe::detail {
 namespace {
@@ -36,7 +41,10 @@ class CpuStream final : public Stream {
 
 class CpuDevice final : public Device {
  public:
-  explicit CpuDevice(const CpuOptions& options) : name_(options.name), primitives_(options.pool) {}
+  explicit CpuDevice(const CpuOptions& options)
+      : name_(options.name), pool_(options.pool), primitives_(options.pool) {
+    if (pool_) idle_before_ns_ = idle_ns(pool_->counters());
+  }
   const std::string& name() const override { return name_; }
   const std::string& kind() const override { return kind_; }
   bool is_synchronous() const override { return true; }
@@ -49,10 +57,37 @@ class CpuDevice final : public Device {
   void copy_to_host(Stream& stream, ConstView on_device, View host) override {
     primitives_.copy(stream, on_device, host);
   }
+  // The workers are its queue, which all CPU devices of a pool share: their jobs, and the time, on
+  // average, in which one neither sleeps nor searches. Kernels return with their work done, so that
+  // none is under way.
+  DeviceCounters counters() override {
+    DeviceCounters now = Device::counters();
+    if (!pool_) return now;
+    const PoolCounters pool = pool_->counters();
+    QueueActivity& workers = now.queues.emplace_back();
+    workers.name = "workers";
+    workers.enqueued = workers.launches = pool.jobs;
+    const auto size = static_cast<std::uint64_t>(std::max(1, pool_->size())),
+               all = size * static_cast<std::uint64_t>((Clock::now() - made_) /
+                                                       std::chrono::nanoseconds(1)),
+               idle = idle_ns(pool) - idle_before_ns_;
+    // The counts are of several moments: what was returned does not fall.
+    const std::lock_guard lock(mutex_);
+    workers.busy_ns = busy_ns_ = std::max(busy_ns_, all > idle ? (all - idle) / size : 0);
+    return now;
+  }
 
  private:
+  using Clock = std::chrono::steady_clock;
+  static std::uint64_t idle_ns(const PoolCounters& pool) { return pool.sleep_ns + pool.search_ns; }
+
   std::string name_;
   std::string kind_ = "cpu";
+  WorkerPool* const pool_;
+  const Clock::time_point made_ = Clock::now();
+  std::uint64_t idle_before_ns_ = 0;
+  std::mutex mutex_;           // guards busy_ns_
+  std::uint64_t busy_ns_ = 0;  // as it was last returned
   cpu::CpuPrimitives primitives_;
 };
 

@@ -14,6 +14,7 @@
 #include <troupe/devices/cuda/runtime/call.hpp>
 #include <troupe/devices/cuda/runtime/memory.hpp>
 #include <troupe/devices/cuda/stream.hpp>
+#include <troupe/devices/device/choices.hpp>
 #include <troupe/devices/device/plugin.hpp>
 #include <troupe/devices/device/registry.hpp>
 #include <troupe/devices/device/swap.hpp>
@@ -36,25 +37,26 @@ std::uint64_t limit_of(std::uint64_t wanted) {
   return free / 10 * 9;
 }
 
-bool is_asked_for(const char* variable) {
+bool is_asked_for(const char* variable, const char* as) {
   const char* const value = std::getenv(variable);
-  return value && std::strcmp(value, "1") == 0;
+  return value && std::strcmp(value, as) == 0;
 }
 
-class CudaDevice final : public Device {
+class CudaDevice final : public Device, public ChoosingDevice {
  public:
   CudaDevice(const std::string& name, int index, const DeviceSetup& setup)
       : name_(name), pool_(setup.pool), state_(std::make_shared<DeviceState>(index, name)) {
     const OnDevice on(index);
     const cudaDeviceProp properties = properties_of(index);
     compute_ = Queue::make(state_, Queue::Priority::normal);
+    if (setup.gpu.graphs && !is_asked_for("TROUPE_GPU_GRAPHS", "0")) compute_->make_stretches();
     allocator_ = make_device_memory(*compute_, limit_of(setup.gpu.memory_limit),
-                                    setup.gpu.poisons || is_asked_for("TROUPE_GPU_POISON"));
+                                    setup.gpu.poisons || is_asked_for("TROUPE_GPU_POISON", "1"));
     primitives_ = std::make_unique<CudaPrimitives>(
         *this, index, properties.multiProcessorCount,
         ProgramCacheOptions{.folder = setup.gpu.cache_folder,
                             .architecture = properties.major * 10 + properties.minor},
-        setup.gpu.tf32);
+        setup.gpu.tf32, properties.name);
     if (setup.swap.is_on) swapper_ = std::make_unique<Swapper>(*this, setup.swap);
   }
   ~CudaDevice() override {
@@ -105,9 +107,12 @@ class CudaDevice final : public Device {
       source = host_bytes(from.bytes());
       std::memcpy(source.raw_mutable(), from.data(), from.bytes());
     }
+    TimedPiece piece(stream, "copy_from_host", true);
     stream.queue().check(cudaMemcpyAsync(on_device.data, source.raw(), from.bytes(),
                                          cudaMemcpyHostToDevice, stream.queue().stream()),
                          "a copy to the GPU");
+    piece.enqueued();
+    stream.queue().meter().add(QueueMeter::Work::to_device, from.bytes());
     stream.queue().keep(std::move(source));
   }
   void copy_to_host(Stream& s, ConstView on_device, View host) override {
@@ -120,10 +125,13 @@ class CudaDevice final : public Device {
     const OnDevice on(state_->index());
     const bool is_direct = is_pinned(host.data, on_device.bytes());
     Tensor staged = is_direct ? Tensor() : host_bytes(on_device.bytes());
+    TimedPiece piece(stream, "copy_to_host", true);
     stream.queue().check(
         cudaMemcpyAsync(is_direct ? host.data : staged.raw_mutable(), on_device.data(),
                         on_device.bytes(), cudaMemcpyDeviceToHost, stream.queue().stream()),
         "a copy from the GPU");
+    piece.enqueued();
+    stream.queue().meter().add(QueueMeter::Work::from_device, on_device.bytes());
     if (!is_direct) stream.queue().land(std::move(staged), host.data, on_device.bytes());
   }
   bool copy_from_peer(Stream& s, ConstView on_peer, Device& peer, View on_device) override {
@@ -133,10 +141,13 @@ class CudaDevice final : public Device {
     if (stream.skips() || on_peer.bytes() == 0) return true;
     stream.queue().wait(*other->compute_->mark());
     const OnDevice on(state_->index());
+    TimedPiece piece(stream, "copy_from_peer", true);
     stream.queue().check(
         cudaMemcpyPeerAsync(on_device.data, state_->index(), on_peer.data(), other->state_->index(),
                             on_peer.bytes(), stream.queue().stream()),
         "a copy from another GPU");
+    piece.enqueued();
+    stream.queue().meter().add(QueueMeter::Work::from_peer, on_peer.bytes());
     // The source is reused in the other's order, behind the copy.
     other->compute_->wait(*stream.queue().mark());
     return true;
@@ -146,6 +157,28 @@ class CudaDevice final : public Device {
     for (const auto& entry : polled_)
       if (Queue* const copies = entry.load(std::memory_order_acquire)) any = copies->poll() || any;
     return any;
+  }
+  std::string choice(Primitive p) const override {
+    if (p != Primitive::convolve) return {};
+    const OnDevice on(state_->index());
+    Dnn& dnn = primitives_->dnn();
+    const std::string version = dnn.version(), problem = dnn.problem();
+    if (version.empty())
+      return fmt::format("as products with columns, for cuDNN cannot be used: {}", problem);
+    const DnnCounters forms = dnn.counters();
+    return fmt::format("by cuDNN {}; {} plans made, {} read from files, {} forms without an engine",
+                       version, forms.planned, forms.from_files, forms.without_engine);
+  }
+  DeviceCounters counters() override {
+    DeviceCounters now = Device::counters();
+    now.queues.push_back(compute_->meter().read());
+    now.queues.back().name = "compute";
+    const std::lock_guard lock(mutex_);
+    for (std::size_t i = 0; i < copies_.size(); ++i) {
+      now.queues.push_back(copies_[i]->meter().read());
+      now.queues.back().name = fmt::format("copy {}", i);
+    }
+    return now;
   }
   void run_on_host(std::function<void()> work) override {
     if (!pool_) return work();
@@ -178,7 +211,7 @@ class CudaDevice final : public Device {
   std::atomic<bool> is_first_{true};  // publishes nothing
   std::unique_ptr<Allocator> allocator_;
   std::unique_ptr<CudaPrimitives> primitives_;
-  std::mutex mutex_;  // guards copies_
+  mutable std::mutex mutex_;  // guards copies_
   std::vector<std::shared_ptr<Queue>> copies_;
   // the first of them; an entry is written once, and publishes the queue
   std::array<std::atomic<Queue*>, 8> polled_{};

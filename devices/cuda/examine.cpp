@@ -7,9 +7,11 @@
 
 #include <fmt/format.h>
 
+#include <troupe/devices/cuda/primitives.hpp>
 #include <troupe/devices/cuda/programs/nvrtc.hpp>
 #include <troupe/devices/cuda/runtime/call.hpp>
 #include <troupe/devices/device/registry.hpp>
+#include <troupe/devices/device/window.hpp>
 
 namespace troupe::cuda {
 namespace {
@@ -85,6 +87,22 @@ class Trial {
     device_->primitives().matmul(*stream_, {a, a, View(out)});
     expect(out, 3, 22);
   }
+  // A window of two elements over [1, 2, 3]. Without cuDNN the result is right too, and the
+  // problem is reported.
+  void convolve() {
+    const Tensor x = on_device(Tensor::of<float>({1, 2, 3}, Shape{1, 3, 1})),
+                 w = on_device(Tensor::of<float>({10, 1}, Shape{2, 1, 1}));
+    Tensor out = device_->empty(DType::f32, Shape{1, 2, 1});
+    ConvolveArgs args{Convolve::output, x, w, View(out), {}, 1, 1, 1, 1};
+    args.windows.axis[2] = {.in = 3, .out = 2, .size = 2};
+    device_->primitives().convolve(*stream_, args);
+    expect(out, 1, 23);
+    const std::string problem =
+        static_cast<const CudaPrimitives&>(device_->primitives()).dnn().problem();
+    if (!problem.empty())
+      throw Error(Code::failed_precondition,
+                  problem + "; until then convolutions are matrix products");
+  }
 
  private:
   Tensor on_device(const Tensor& host) {
@@ -139,7 +157,7 @@ std::vector<PluginPart> examine() {
           try_it(&Trial::multiply)),
       part_of(
           "cuDNN", [] { return version_of({"libcudnn.so.9"}, "cudnnGetVersion", 10000, 100); },
-          [] {}),
+          try_it(&Trial::convolve)),
   };
 }
 

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <type_traits>
+#include <vector>
 
 #include <troupe/devices/cuda/primitive_call.hpp>
 #include <troupe/devices/cuda/programs/print.hpp>
@@ -104,6 +106,22 @@ class PreparedForms final : public PreparedProgram {
   mutable std::vector<Entry> entries_;
 };
 
+// A launch as bytes: this head, then those of its arguments.
+struct ProgramBytes {
+  const CompiledProgram* program;
+  std::uint64_t blocks, threads, inputs, is_flat, size;
+
+  static cudaError_t issue(const unsigned char* bytes, cudaStream_t stream) {
+    ProgramBytes head;
+    std::memcpy(&head, bytes, sizeof head);
+    static thread_local ProgramArguments arguments;
+    arguments.reset(bytes + sizeof head, head.size, head.inputs, head.is_flat != 0);
+    return head.program->launch(stream, static_cast<unsigned>(head.blocks),
+                                static_cast<unsigned>(head.threads), arguments);
+  }
+};
+static_assert(std::has_unique_object_representations_v<ProgramBytes>);
+
 bool is_aligned(const void* data) { return reinterpret_cast<std::uintptr_t>(data) % 16 == 0; }
 
 }  // namespace
@@ -156,7 +174,18 @@ void CudaPrimitives::run_program(PrimitiveCall& call, const ScalarProgram& progr
       (n + elements_a_thread(form) * kThreads - 1) / (elements_a_thread(form) * kThreads);
   const auto blocks =
       static_cast<unsigned>(std::clamp<std::int64_t>(wanted, 1, std::int64_t{processors_} * 16));
-  call.check(compiled->launch(call.stream(), blocks, kThreads, arguments), "a pointwise program");
+  if (!call.is_held())
+    return call.check(compiled->launch(call.stream(), blocks, kThreads, arguments),
+                      "a pointwise program");
+  const ProgramBytes head{compiled.get(),       blocks,       kThreads,
+                          launch.inputs.size(), form.is_flat, arguments.bytes()};
+  static thread_local std::vector<unsigned char> bytes;
+  bytes.resize(sizeof head + arguments.bytes());
+  std::memcpy(bytes.data(), &head, sizeof head);
+  std::memcpy(bytes.data() + sizeof head, arguments.data(), arguments.bytes());
+  call.check(
+      call.queue().stretches()->take({&ProgramBytes::issue, bytes.data(), bytes.size()}, compiled),
+      "a pointwise program");
 }
 
 void CudaPrimitives::pointwise(Stream& s, const ScalarProgram& program,

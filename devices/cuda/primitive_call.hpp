@@ -22,14 +22,33 @@ namespace troupe::cuda {
 /// stream's order, behind this call's work.
 class PrimitiveCall {
  public:
-  PrimitiveCall(Device& device, int index, Stream& stream)
-      : on_(index), device_(device), stream_(CudaStream::of(stream)) {}
+  /// `name`: of the primitive, for traces.
+  PrimitiveCall(Device& device, int index, Stream& stream, const char* name = __builtin_FUNCTION())
+      : on_(index), device_(device), stream_(CudaStream::of(stream)), piece_(stream_, name, false) {
+    if (is_held()) Stretches::attribute(&stream_.origin());
+  }
 
   bool skips() const { return stream_.skips(); }
-  cudaStream_t stream() const { return stream_.queue().stream(); }
+  /// For launches (kernels/launch.hpp), which may be held.
+  cudaStream_t stream() const { return is_held() ? stream_.queue().handle() : direct_stream(); }
+  /// For calls that are made at once: what is held is started first.
+  cudaStream_t direct_stream() const { return stream_.queue().stream(); }
+  /// Makes a call that `Bytes::issue` makes of the bytes: now, or with the launches that are held.
+  template <class Bytes>
+  cudaError_t make(const Bytes& bytes) {
+    const auto* const first = reinterpret_cast<const unsigned char*>(&bytes);
+    if (!is_held()) return Bytes::issue(first, direct_stream());
+    return queue().stretches()->take({&Bytes::issue, first, sizeof bytes});
+  }
+  /// True if launches may be held.
+  bool is_held() const { return stream_.holds(); }
   Queue& queue() const { return stream_.queue(); }
   const Origin& origin() const { return stream_.origin(); }
-  void check(cudaError_t error, const char* doing) { queue().check(error, doing); }
+  /// Checks a call that has enqueued work, and counts it.
+  void check(cudaError_t error, const char* doing) {
+    queue().check(error, doing);
+    count();
+  }
 
   /// A tensor that lives as long as the call.
   Tensor& temporary(DType dtype, const Shape& shape) {
@@ -40,7 +59,7 @@ class PrimitiveCall {
   const void* data(const ConstView& v) {
     if (!v.is_inline()) return v.data();
     void* const there = temporary(v.dtype, Shape{1}).raw_mutable();
-    Element value;
+    Element value{};  // no stray bytes: equal launches have equal ones
     std::memcpy(value.bytes, v.data(), size_of(v.dtype));
     check(cuda::fill(stream(), value, element_bytes(v.dtype), there, 1), "bringing a scalar");
     return there;
@@ -55,19 +74,37 @@ class PrimitiveCall {
     return workspace_;
   }
   void clear(const View& v) {
-    if (v.data && v.bytes() > 0)
-      check(cudaMemsetAsync(v.data, 0, v.bytes(), stream()), "clearing memory");
+    if (!v.data || v.bytes() == 0) return;
+    queue().set(v.data, 0, v.bytes());
+    count();
   }
   void copy(const void* from, void* to, std::size_t bytes) {
-    if (bytes > 0)
-      check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream()), "a copy");
+    if (bytes > 0) check(make(Copy{to, from, bytes}), "a copy");
   }
   static int element_bytes(DType dtype) { return static_cast<int>(size_of(dtype)); }
 
  private:
+  struct Copy {
+    void* to;
+    const void* from;
+    std::size_t bytes;
+
+    static cudaError_t issue(const unsigned char* bytes, cudaStream_t stream) {
+      Copy copy;
+      std::memcpy(&copy, bytes, sizeof copy);
+      return cudaMemcpyAsync(copy.to, copy.from, copy.bytes, cudaMemcpyDeviceToDevice, stream);
+    }
+  };
+  void count() {
+    queue().meter().add(QueueMeter::Work::launch);
+    if (is_held()) queue().stretches()->count();
+    piece_.enqueued();
+  }
+
   const OnDevice on_;
   Device& device_;
   CudaStream& stream_;
+  TimedPiece piece_;
   std::vector<Tensor> temporaries_;
   void* workspace_ = nullptr;
 };

@@ -27,7 +27,7 @@ void check_index_type_of(const ConstView& indices) {
 }
 
 Element element_of(const Tensor& scalar) {
-  Element value;
+  Element value{};
   std::memcpy(value.bytes, scalar.raw(), size_of(scalar.dtype()));
   return value;
 }
@@ -64,8 +64,8 @@ bool CudaPrimitives::has(Primitive p, DType dtype) const {
     case Primitive::channel_sums:
     case Primitive::recurrent:
     case Primitive::recurrent_gradient: return is_floating(dtype);
-    case Primitive::algebra:
-    case Primitive::ctc: return false;
+    case Primitive::ctc: return dtype == DType::f32 || dtype == DType::f64;
+    case Primitive::algebra: return false;
   }
   return false;
 }
@@ -76,16 +76,14 @@ void CudaPrimitives::copy(Stream& s, ConstView in, View out) const {
   PrimitiveCall call(device_, index_, s);
   if (call.skips() || out.bytes() == 0) return;
   if (in.is_inline()) {
-    Element value;
+    Element value{};
     std::memcpy(value.bytes, in.data(), size_of(in.dtype));
     call.check(
         cuda::fill(call.stream(), value, PrimitiveCall::element_bytes(in.dtype), out.data, 1),
         "copying a scalar");
     return;
   }
-  call.check(
-      cudaMemcpyAsync(out.data, in.data(), out.bytes(), cudaMemcpyDeviceToDevice, call.stream()),
-      "a copy");
+  call.copy(in.data(), out.data, out.bytes());
 }
 
 void CudaPrimitives::fill(Stream& s, const Tensor& scalar, View out) const {
@@ -228,6 +226,5 @@ void CudaPrimitives::random(Stream& s, Random how, const RandomKey& key, View ou
 // ---- missing primitives
 
 void CudaPrimitives::algebra(Stream&, const AlgebraArgs&) const { refuse(Primitive::algebra); }
-void CudaPrimitives::ctc(Stream&, const CtcArgs&) const { refuse(Primitive::ctc); }
 
 }  // namespace troupe::cuda

@@ -4,9 +4,13 @@
 
 #include <memory>
 #include <mutex>
+#include <string>
+
+#include <fmt/format.h>
 
 #include <troupe/devices/cuda/kernels/kernels.hpp>
 #include <troupe/devices/cuda/libraries/blas.hpp>
+#include <troupe/devices/cuda/libraries/dnn.hpp>
 #include <troupe/devices/cuda/programs/compiled.hpp>
 #include <troupe/devices/cuda/stream.hpp>
 #include <troupe/devices/device/primitives.hpp>
@@ -18,12 +22,19 @@ struct ProgramLaunch;
 
 class CudaPrimitives final : public Primitives {
  public:
-  /// `processors`: how many blocks run at once is a multiple of them.
-  CudaPrimitives(Device& device, int index, int processors, ProgramCacheOptions programs, bool tf32)
+  /// `processors`: how many blocks run at once is a multiple of them. `model`: the GPU's, for plans
+  /// of cuDNN.
+  CudaPrimitives(Device& device, int index, int processors, const ProgramCacheOptions& programs,
+                 bool tf32, const std::string& model)
       : device_(device), index_(index), processors_(processors),
-        architecture_(programs.architecture), programs_(std::move(programs)), tf32_(tf32) {}
+        architecture_(programs.architecture), programs_(programs), tf32_(tf32),
+        dnn_({.tf32 = tf32,
+              .folder = programs.folder,
+              .limit = programs.limit,
+              .device = fmt::format("{} sm_{} {}", model, programs.architecture, processors)}) {}
 
   bool has(Primitive p, DType dtype) const override;
+  Dnn& dnn() const { return dnn_; }
 
   void copy(Stream&, ConstView in, View out) const override;
   void fill(Stream&, const Tensor& scalar, View out) const override;
@@ -63,13 +74,15 @@ class CudaPrimitives final : public Primitives {
   void recurrent(Stream&, const RecurrentArgs&) const override;
   void recurrent_gradient(Stream&, const RecurrentGradientArgs&) const override;
 
-  // Missing: `has` returns false for these.
-  void algebra(Stream&, const AlgebraArgs&) const override;
   void ctc(Stream&, const CtcArgs&) const override;
+
+  // Missing: `has` returns false.
+  void algebra(Stream&, const AlgebraArgs&) const override;
 
  private:
   void run_program(PrimitiveCall& call, const ScalarProgram& program, ProgramLaunch& launch) const;
   void multiply(PrimitiveCall& call, const BlasProduct& product) const;
+  bool convolve_by_library(PrimitiveCall& call, const ConvolveArgs& c) const;
   void convolve_as_product(PrimitiveCall& call, const ConvolveArgs& c) const;
   Blas& blas() const;
 
@@ -81,6 +94,7 @@ class CudaPrimitives final : public Primitives {
   const bool tf32_;
   mutable std::once_flag blas_made_;
   mutable std::unique_ptr<Blas> blas_;  // made by the first product
+  mutable Dnn dnn_;
 };
 
 /// Returns the element of a host scalar.

@@ -3,6 +3,8 @@
 #include <troupe/devices/cuda/primitives.hpp>
 
 #include <algorithm>
+#include <cstring>
+#include <type_traits>
 #include <utility>
 
 #include <troupe/devices/cuda/kernels/nn.hpp>
@@ -14,8 +16,6 @@
 namespace troupe::cuda {
 namespace {
 
-static_assert(are_alike(ConvolveOp::output, Convolve::output) &&
-              are_alike(ConvolveOp::filter, Convolve::filter));
 static_assert(are_alike(CellOp::lstm, RecurrentCell::lstm) &&
               are_alike(CellOp::relu, RecurrentCell::relu));
 
@@ -48,11 +48,53 @@ Blas& CudaPrimitives::blas() const {
   return *blas_;
 }
 
+namespace {
+
+// A product as bytes, without the gaps of BlasProduct.
+struct ProductBytes {
+  Blas* blas;
+  void* workspace;
+  const void *a, *b;
+  void* out;
+  std::int64_t m, n, k, batch, a_stride, b_stride, out_stride;
+  std::int32_t dtype, out_dtype, transpose_a, transpose_b;
+
+  static cudaError_t issue(const unsigned char* bytes, cudaStream_t stream) {
+    ProductBytes x;
+    std::memcpy(&x, bytes, sizeof x);
+    BlasProduct p{};
+    p.dtype = static_cast<DType>(x.dtype), p.out_dtype = static_cast<DType>(x.out_dtype);
+    p.m = x.m, p.n = x.n, p.k = x.k, p.batch = x.batch;
+    p.a = x.a, p.b = x.b, p.out = x.out;
+    p.transpose_a = x.transpose_a != 0, p.transpose_b = x.transpose_b != 0;
+    p.a_stride = x.a_stride, p.b_stride = x.b_stride, p.out_stride = x.out_stride;
+    return x.blas->multiply(stream, p, x.workspace);
+  }
+};
+static_assert(std::has_unique_object_representations_v<ProductBytes>);
+
+}  // namespace
+
 void CudaPrimitives::multiply(PrimitiveCall& call, const BlasProduct& p) const {
   if (p.m * p.n * p.batch == 0) return;
   if (p.k == 0) return call.clear(View(p.out, p.out_dtype, Shape{p.batch, p.m, p.n}));
-  call.check(blas().multiply(call.stream(), p, call.workspace(blas().workspace_bytes())),
-             "a matrix product");
+  const ProductBytes bytes{&blas(),
+                           call.workspace(blas().workspace_bytes()),
+                           p.a,
+                           p.b,
+                           p.out,
+                           p.m,
+                           p.n,
+                           p.k,
+                           p.batch,
+                           p.a_stride,
+                           p.b_stride,
+                           p.out_stride,
+                           static_cast<std::int32_t>(p.dtype),
+                           static_cast<std::int32_t>(p.out_dtype),
+                           p.transpose_a,
+                           p.transpose_b};
+  call.check(call.make(bytes), "a matrix product");
 }
 
 void CudaPrimitives::matmul(Stream& s, const MatmulArgs& m) const {
@@ -127,10 +169,7 @@ void CudaPrimitives::convolve_as_product(PrimitiveCall& call, const ConvolveArgs
   WindowShape shape = shape_of(c.windows, c.batch, c.channels);
   const std::int64_t positions = shape.outputs(), depth = shape.taps() * c.channels,
                      in_item = shape.inputs() * c.channels, out_item = positions * c.filters;
-  const bool are_columns =
-      std::all_of(c.windows.axis.begin(), c.windows.axis.end(), [](const WindowAxis& a) {
-        return a.size == 1 && a.stride == 1 && a.before == 0 && a.in == a.out;
-      });
+  const bool are_columns = has_columns(c.windows);
   const std::int64_t items =
       are_columns
           ? c.batch
@@ -182,18 +221,6 @@ void CudaPrimitives::convolve_as_product(PrimitiveCall& call, const ConvolveArgs
   call.check(cuda::reduce(call.stream(), ReduceOp::sum, dtype, sums, c.out.data, 1, parts,
                           depth * c.filters, scratch),
              "the gradient of a convolution");
-}
-
-void CudaPrimitives::convolve(Stream& s, const ConvolveArgs& c) const {
-  if (!has(Primitive::convolve, c.out.dtype)) refuse_dtype("a convolution", c.out.dtype);
-  PrimitiveCall call(device_, index_, s);
-  if (call.skips() || c.out.elements() == 0) return;
-  if (c.a.elements() == 0 || c.b.elements() == 0) return call.clear(c.out);
-  if (c.groups == 1 && is_floating(c.out.dtype)) return convolve_as_product(call, c);
-  call.check(cuda::convolve(call.stream(), static_cast<ConvolveOp>(c.what), c.out.dtype,
-                            call.data(c.a), call.data(c.b), c.out.data,
-                            shape_of(c.windows, c.batch, c.channels), c.filters, c.groups),
-             "a convolution");
 }
 
 // ---- attention

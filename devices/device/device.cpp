@@ -25,6 +25,19 @@ Tensor Device::empty(DType dtype, const Shape& shape) {
   }
 }
 
+DeviceCounters Device::counters() {
+  Allocator& memory = allocator();
+  const AllocatorCounters now = memory.counters();
+  Swapper* const swaps = swapper();
+  return {.in_use = now.in_use,
+          .peak = now.peak,
+          .reserved = now.in_use + now.cached,
+          .free = memory.available(),
+          .limit = now.limit,
+          .swapped = swaps ? swaps->counters().on_host : 0,
+          .queues = {}};
+}
+
 Tensor Device::host_empty(DType dtype, const Shape& shape) {
   if (&host_memory() == &host_allocator()) return Tensor::empty(dtype, shape);
   const auto bytes = static_cast<std::size_t>(shape.elements()) * size_of(dtype);

@@ -17,6 +17,7 @@
 #include <mutex>
 #include <string>
 
+#include <troupe/devices/device/activity.hpp>
 #include <troupe/devices/device/primitives.hpp>
 #include <troupe/devices/tensor/allocator.hpp>
 
@@ -78,6 +79,12 @@ class Stream {
   virtual std::shared_ptr<Event> mark() { return record(); }
   /// Work enqueued from now on starts after `event`.
   virtual void wait(const std::shared_ptr<Event>& event) = 0;
+  /// Until `flush`, launches of the calling thread may be held and then start together, as a graph
+  /// where the device has seen the like before. Other calls flush by themselves. Called again
+  /// without a flush it does nothing.
+  virtual void hold() {}
+  /// Starts what is held. Called by the thread that called `hold`.
+  virtual void flush() {}
   /// Blocks the calling thread until the stream is empty; throws the first error of its work.
   /// For tests and for shutting down; never called inside an actor.
   virtual void synchronize() = 0;
@@ -124,6 +131,9 @@ class Device {
   /// Runs `work` on the host, on a thread that may compute for long: kernels that the device lacks.
   /// By default the caller's thread runs it.
   virtual void run_on_host(std::function<void()> work) { work(); }
+  /// Returns counts of the memory and the queues, for snapshots and metrics. Any thread; it takes
+  /// some microseconds.
+  virtual DeviceCounters counters();
   /// Returns a tensor of this device. If memory is short, swapped-out buffers make room; throws
   /// resource_exhausted with advice if nothing is left to swap.
   Tensor empty(DType dtype, const Shape& shape);
@@ -174,6 +184,7 @@ struct GpuOptions {
   // compiled programs and plans, at most 256 MB; empty: $XDG_CACHE_HOME/troupe or ~/.cache/troupe
   std::string cache_folder = {};
   bool poisons = false;  // fills fresh and freed memory with NaN, in the stream's order: for tests
+  bool graphs = true;    // repeated stretches of launches become one launch
 };
 
 struct SimOptions {

@@ -14,6 +14,8 @@
 namespace troupe {
 namespace {
 
+// A plug-in cannot register before it is opened: the build gathers the descriptors from the folders
+// of the kinds, devices/*/plugin.def.
 struct KnownPlugin {
   const char* kind;
   const char* library;
@@ -21,7 +23,8 @@ struct KnownPlugin {
   const char* hardware;  // for people
 };
 constexpr KnownPlugin kKnownPlugins[] = {
-    {"gpu", "libtroupe_cuda.so", "libcuda.so.1", "NVIDIA driver"}};
+#include <troupe/known_plugins.def>
+};
 
 std::string folder_of_this_library() {
   Dl_info info;

@@ -7,10 +7,11 @@
 //     return &plugin;
 //   }
 //
-// The registry (registry.hpp) loads plug-ins when a device is first looked up. A plug-in in this
-// build's list is opened only if the driver of its hardware can be opened, from the folder of
-// libtroupe or, failing that, by the system's search path. TROUPE_DEVICE_PLUGINS, a list of files
-// with ':' between them, replaces that list: these are opened without a check of drivers.
+// The registry (registry.hpp) loads plug-ins when a device is first looked up. A plug-in whose
+// folder has a descriptor (devices/*/plugin.def) is opened only if the driver of its hardware can
+// be opened, from the folder of libtroupe or, failing that, by the system's search path.
+// TROUPE_DEVICE_PLUGINS, a list of files with ':' between them, replaces the descriptors: these are
+// opened without a check of drivers.
 //
 // Threads: any; the first caller loads, others wait. Ownership: a library is never closed, because
 // kernels and devices of it may live as long as the process.
@@ -23,7 +24,7 @@ namespace troupe {
 
 /// The version of the interfaces in devices/ that a plug-in is compiled against. Raise it when one
 /// changes.
-inline constexpr int kDevicePluginAbi = 2;
+inline constexpr int kDevicePluginAbi = 3;
 
 /// A library that a plug-in opens, and the outcome of a small computation with it.
 struct PluginPart {

@@ -11,32 +11,53 @@
 
 #include <troupe/devices/base/block_pool.hpp>
 #include <troupe/devices/device/swap.hpp>
+#include <troupe/devices/list/packed_list.hpp>
 
 namespace troupe::detail {
 
-class List::Log final : public Counted {
+class List::Log final : public PackedLog {
  public:
-  static Log* make(const Shape& shape, std::uint8_t depth) {
-    return new (BlockPool<sizeof(Log)>::take()) Log(shape, depth);
+  static Log* make(DType dtype, const Shape& shape, std::uint8_t depth) {
+    return new (BlockPool<sizeof(Log)>::take()) Log(dtype, shape, depth);
   }
 
-  /// Null if nothing near it was written.
+  /// Null if nothing near it was written. The log is not packed.
   [[gnu::always_inline]] const Value* find(std::int64_t i) const {
     Place at = place(i);
-    const Value* chunk = chunks_[at.chunk].load(std::memory_order_acquire);
+    const auto* chunk =
+        static_cast<const Value*>(chunks_[at.chunk].load(std::memory_order_acquire));
     return chunk ? chunk + at.slot : nullptr;
+  }
+  /// A copy of slot i.
+  Value get(std::int64_t i) const {
+    Value copy;
+    if (!is_packed()) {
+      if (const Value* v = find(i)) copy = *v;
+      return copy;
+    }
+    const Place at = place(i);
+    const auto* chunk =
+        static_cast<const std::byte*>(chunks_[at.chunk].load(std::memory_order_acquire));
+    copy.set_scalar(dtype, chunk + static_cast<std::size_t>(at.slot) * packed_, packed_);
+    return copy;
   }
   /// For the slot's owner, or a sole holder: slot i holds that from now on.
   [[gnu::always_inline]] void set(std::int64_t i, Value&& element) {
     Place at = place(i);
-    Value* chunk = chunks_[at.chunk].load(std::memory_order_relaxed);
-    if (!chunk) chunks_[at.chunk].store(chunk = taken(i, at.chunk), std::memory_order_release);
-    Value& slot = chunk[at.slot];
+    void* made = chunks_[at.chunk].load(std::memory_order_relaxed);
+    if (!made) chunks_[at.chunk].store(made = taken(i, at.chunk), std::memory_order_release);
+    if (is_packed()) {
+      std::memcpy(static_cast<std::byte*>(made) + static_cast<std::size_t>(at.slot) * packed_,
+                  element.scalar_bits(), packed_);
+      return;
+    }
+    Value& slot = static_cast<Value*>(made)[at.slot];
     count(weight(element), weight(slot));
     slot = std::move(element);
   }
   /// For a sole holder: returns the value of slot i and empties the slot.
   [[gnu::always_inline]] Value out_of(std::int64_t i) {
+    if (is_packed()) return get(i);
     const Value* slot = find(i);
     if (!slot) return {};
     count(0, weight(*slot));
@@ -44,6 +65,7 @@ class List::Log final : public Counted {
   }
   /// Bytes of the first `length` slots: see `List::bytes`.
   std::size_t bytes_of(std::int64_t length) const {
+    if (is_packed()) return static_cast<std::size_t>(length) * packed_;
     const std::int64_t last = end.load(std::memory_order_relaxed);
     const std::size_t all = bytes_.load(std::memory_order_relaxed);
     return length >= last
@@ -54,11 +76,12 @@ class List::Log final : public Counted {
   /// For a sole holder: slots from n on are given back.
   void trim(std::int64_t n) {
     forget_joined();
+    if (is_packed()) return end.store(n, std::memory_order_relaxed);
     std::size_t gone = 0;
     for (std::int64_t last = end.load(std::memory_order_relaxed); last > n;) {
       Place at = place(last - 1);
       std::int64_t begin = std::max(n, last - 1 - at.slot);
-      if (Value* chunk = chunks_[at.chunk].load(std::memory_order_relaxed))
+      if (auto* chunk = static_cast<Value*>(chunks_[at.chunk].load(std::memory_order_relaxed)))
         for (std::int64_t i = begin; i < last; ++i) {
           Value& slot = chunk[at.slot - (last - 1 - i)];
           gone += weight(slot);
@@ -102,7 +125,53 @@ class List::Log final : public Counted {
     return end.load(std::memory_order_relaxed) == length && is_sole();
   }
 
+  // ---- packed: every slot before `end` has an element of the dtype, and no handle
+
+  bool is_packed() const { return packed_ > 0; }
+  std::size_t element_bytes() const override { return packed_; }
+  /// For the sole holder of an empty log.
+  void pack() {
+    const bool has_chunks = std::any_of(std::begin(chunks_), std::end(chunks_), [](const auto& c) {
+      return c.load(std::memory_order_relaxed) != nullptr;
+    });
+    if (depth == 1 && dtype != DType::string && shape.is_known() && shape.is_scalar() &&
+        !has_chunks)
+      packed_ = size_of(dtype);
+  }
+  /// For a sole holder: slots hold handles from now on.
+  void unpack() {
+    if (!is_packed()) return;
+    void* was[kChunks];
+    for (int c = 0; c < kChunks; ++c) was[c] = chunks_[c].exchange(nullptr);
+    const std::size_t bytes = std::exchange(packed_, 0);
+    const std::int64_t last = end.load(std::memory_order_relaxed);
+    for (std::int64_t i = 0; i < last; ++i) {
+      const Place at = place_of<kFirstPacked>(i);
+      if (!was[at.chunk]) break;  // a push that found no memory has moved `end` alone
+      Value element;
+      element.set_scalar(
+          dtype,
+          static_cast<const std::byte*>(was[at.chunk]) + static_cast<std::size_t>(at.slot) * bytes,
+          bytes);
+      set(i, std::move(element));
+    }
+    for (int c = 0; c < kChunks; ++c)
+      if (was[c]) PackedChunks::give(was[c], packed_bytes(c, bytes));
+  }
+  bool open(std::int64_t length, ElementCursor& cursor) override {
+    if (!is_packed() || length == 0 || !is_all_of_one(length)) return false;
+    forget_joined();
+    const Place at = place(length - 1);
+    cursor.begin = static_cast<std::byte*>(chunks_[at.chunk].load(std::memory_order_relaxed));
+    cursor.end = cursor.begin + packed_bytes(at.chunk, packed_);
+    cursor.next = cursor.begin + static_cast<std::size_t>(at.slot + 1) * packed_;
+    cursor.first = length - 1 - at.slot;
+    return true;
+  }
+  void end_at(std::int64_t length) override { end.store(length, std::memory_order_relaxed); }
+
   const Shape shape;
+  const DType dtype;
   const std::uint8_t depth;
   const bool takes_scalars;
   // set if the log may hold logs of its own kind: greater than `born` of any such log in it
@@ -114,26 +183,35 @@ class List::Log final : public Counted {
   std::atomic<std::int64_t> seen{-1};
 
  private:
-  static constexpr std::int64_t kFirst = 4;  // slots of the first chunk
+  // slots of the first chunk, which takes as much memory either way
+  static constexpr std::int64_t kFirst = 4, kFirstPacked = 16;
   static constexpr int kChunks = 32;
 
   struct Place {
     int chunk;
     std::int64_t slot;
   };
-  [[gnu::always_inline]] static Place place(std::int64_t i) {
-    int chunk = std::bit_width(static_cast<std::uint64_t>(i / kFirst + 1)) - 1;
-    return {chunk, i - kFirst * ((std::int64_t{1} << chunk) - 1)};
+  template <std::int64_t kOfFirst>
+  [[gnu::always_inline]] static Place place_of(std::int64_t i) {
+    int chunk = std::bit_width(static_cast<std::uint64_t>(i / kOfFirst + 1)) - 1;
+    return {chunk, i - kOfFirst * ((std::int64_t{1} << chunk) - 1)};
+  }
+  [[gnu::always_inline]] Place place(std::int64_t i) const {
+    return is_packed() ? place_of<kFirstPacked>(i) : place_of<kFirst>(i);
   }
 
-  Log(const Shape& s, std::uint8_t d)
-      : shape(s), depth(d), takes_scalars(d == 1 && s.is_compatible(Shape{})) {
+  Log(DType t, const Shape& s, std::uint8_t d)
+      : shape(s), dtype(t), depth(d), takes_scalars(d == 1 && s.is_compatible(Shape{})) {
     if (d == kAnyDepth) be_born_again();
   }
   ~Log() override {
     forget_joined();
-    for (int c = 0; c < kChunks; ++c)
-      if (Value* chunk = chunks_[c].load(std::memory_order_relaxed)) give_back(chunk, c);
+    for (int c = 0; c < kChunks; ++c) {
+      void* const chunk = chunks_[c].load(std::memory_order_relaxed);
+      if (!chunk) continue;
+      if (is_packed()) PackedChunks::give(chunk, packed_bytes(c, packed_));
+      else give_back(static_cast<Value*>(chunk), c);
+    }
   }
   // A recursion saves a list in a list in a list, as deep as its calls. Logs that die with an outer
   // log wait in a queue for their destruction, so that the stack does not grow with them.
@@ -173,7 +251,11 @@ class List::Log final : public Counted {
     static inline thread_local bool is_open = true;  // the thread has not ended
     Value* chunks[kLastKept - kFirstKept + 1] = {};
   };
-  static Value* taken(std::int64_t i, int chunk) {
+  void* taken(std::int64_t i, int chunk) const {
+    if (is_packed()) {
+      check_room(i, packed_bytes(chunk, packed_));
+      return PackedChunks::take(packed_bytes(chunk, packed_));
+    }
     if (Spares::keeps(chunk))
       if (Value* spare = std::exchange(Spares::of(chunk), nullptr)) return spare;
     return made(i, slots_of(chunk));
@@ -191,16 +273,23 @@ class List::Log final : public Counted {
   static std::size_t slots_of(int chunk) { return static_cast<std::size_t>(kFirst) << chunk; }
 
   static Value* made(std::int64_t i, std::size_t slots) {
+    check_room(i, slots * sizeof(Value));
+    return new Value[slots];
+  }
+  static void check_room(std::int64_t i, std::size_t bytes) {
     // bytes; more than this is worth a question first
     constexpr std::size_t kLooked = std::size_t{1} << 30;
     static const std::size_t all = static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) *
                                    static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-    if (slots * sizeof(Value) > kLooked && slots * sizeof(Value) > all)
+    if (bytes > kLooked && bytes > all)
       throw Error(
           Code::resource_exhausted,
           fmt::format("element {} of a list asks for a table of {} GiB, and this machine has {}", i,
-                      slots * sizeof(Value) >> 30, all >> 30));
-    return new Value[slots];
+                      bytes >> 30, all >> 30));
+  }
+
+  static std::size_t packed_bytes(int chunk, std::size_t element) {
+    return (static_cast<std::size_t>(kFirstPacked) << chunk) * element;
   }
   [[gnu::always_inline]] static std::size_t weight(const Value& slot) {
     return slot.is_inline() ? size_of(slot.dtype()) : weight_of_object(slot);
@@ -219,13 +308,15 @@ class List::Log final : public Counted {
   // bytes of all slots; the owners write one after another, as the handles pass from one to the
   // next
   std::atomic<std::size_t> bytes_{0};
-  std::atomic<Joined*> joined_{nullptr};      // publishes what it points to
-  Log* next_gone_ = nullptr;                  // while it waits to be given back
-  std::atomic<Value*> chunks_[kChunks] = {};  // each publishes that its slots are empty
+  std::atomic<Joined*> joined_{nullptr};  // publishes what it points to
+  Log* next_gone_ = nullptr;              // while it waits to be given back
+  // Each publishes that its slots are empty. Handles, or, of a packed log, elements.
+  std::atomic<void*> chunks_[kChunks] = {};
+  std::size_t packed_ = 0;  // bytes of an element; 0: not packed. A sole holder changes it.
 };
 
 List::List(DType dtype, const Shape& element, std::uint8_t depth) {
-  adopt(Log::make(element, depth), Kind::list, dtype);
+  adopt(Log::make(dtype, element, depth), Kind::list, dtype);
   set_length(0);
 }
 
@@ -238,6 +329,7 @@ bool List::is_saved() const { return log()->is_saved; }
 void List::mark_saved(Swapper* swapper) {
   log()->is_saved = true;
   log()->swapper = swapper;
+  log()->pack();
 }
 
 void List::check_index(std::int64_t i) const {
@@ -261,8 +353,9 @@ void List::check_fits(const Value& element) const {
 void List::copy_log() {
   List copy(dtype(), element_shape(), depth());
   if (is_saved()) copy.mark_saved(log()->swapper);
+  if (!log()->is_packed()) copy.log()->unpack();
   for (std::int64_t i = 0; i < length(); ++i)
-    if (const Value* v = log()->find(i); v && v->has_value()) copy.log()->set(i, Value(*v));
+    if (Value v = log()->get(i); v.has_value()) copy.log()->set(i, std::move(v));
   copy.log()->end.store(length(), std::memory_order_relaxed);
   copy.set_length(length());
   *this = std::move(copy);
@@ -281,9 +374,11 @@ void List::claim(std::int64_t n) {
   log()->end.store(n, std::memory_order_relaxed);
 }
 
+// Any slot may change afterwards.
 void List::make_sole() {
   if (!log()->is_sole()) copy_log();
   else log()->forget_joined();
+  log()->unpack();
 }
 
 Tensor List::joined() const {
@@ -299,6 +394,11 @@ void List::keep_joined(const Tensor& rows) const {
 // Returns the log's own value, which may be a `Saved`.
 const Value& List::slot(std::int64_t i) const {
   static constinit const Value nothing;
+  if (log()->is_packed()) {
+    thread_local Value copy;
+    copy = i < 0 || i >= length() ? Value() : log()->get(i);
+    return copy;
+  }
   const Value* v = i < 0 || i >= length() ? nullptr : log()->find(i);
   return v ? *v : nothing;
 }
@@ -310,7 +410,8 @@ Value opened(const Value& slot) {
 }  // namespace
 
 Value List::find(std::int64_t i) const {
-  if (!log()->swapper) return slot(i);
+  if (!log()->swapper || log()->is_packed())
+    return i < 0 || i >= length() ? Value() : log()->get(i);
   Value element = opened(slot(i));
   // A reader that goes from neighbour to neighbour will read the next one.
   const std::int64_t before = log()->seen.exchange(i, std::memory_order_relaxed);
@@ -325,6 +426,7 @@ Value List::read(std::int64_t i) const {
 
 Value List::peek(std::int64_t i) const {
   check_index(i);
+  if (log()->is_packed()) return log()->get(i);
   const Value& v = slot(i);
   return v.kind() == Value::Kind::saved ? Value(Saved::of(v).peek()) : v;
 }
@@ -337,6 +439,7 @@ void List::approach(std::int64_t i, std::int64_t direction) const {
   const List* list = this;
   int ahead = log()->swapper->options().prefetch;
   for (int deep = 0; ahead > 0;) {
+    if (list->log()->is_packed()) return;
     const Value& v = list->slot(i += direction);
     if (v.is_list() && v.list().log()->swapper) {
       if (++deep > kDeep) return;
@@ -352,7 +455,7 @@ void List::approach(std::int64_t i, std::int64_t direction) const {
 }
 
 void List::expect(std::int64_t first) const {
-  if (!log()->swapper) return;
+  if (!log()->swapper || log()->is_packed()) return;
   for (std::int64_t i = length() - 1; i >= first; --i)
     if (const Value& v = slot(i); v.kind() == Value::Kind::saved) Saved::of(v).approach();
 }
@@ -383,6 +486,7 @@ void List::push(Value element) {
     throw Error(Code::out_of_range,
                 fmt::format("a list may have {} elements, and this one has", kMost));
   make_younger_than(element);
+  if (log()->is_packed() && !element.is_inline()) make_sole();
   claim(length() + 1);
   log()->set(length(), log()->kept(std::move(element)));
   set_length(length() + 1);
@@ -391,18 +495,18 @@ void List::push(Value element) {
 Value List::pop() {
   if (length() == 0) throw Error(Code::out_of_range, "an empty list has no last element");
   Value last;
-  if (!log()->swapper && log()->is_all_of_one(length())) {
+  if ((!log()->swapper || log()->is_packed()) && log()->is_all_of_one(length())) {
     last = log()->out_of(length() - 1);
     set_length(length() - 1);
     log()->forget_joined();
     log()->end.store(length(), std::memory_order_relaxed);
     return last;
   }
-  if (!log()->is_sole()) last = slot(length() - 1);
+  if (!log()->is_sole()) last = log()->get(length() - 1);
   else last = log()->out_of(length() - 1);
   set_length(length() - 1);
   if (log()->is_sole()) log()->trim(length());
-  if (!log()->swapper) return last;
+  if (!log()->swapper || log()->is_packed()) return last;
   if (last.kind() == Value::Kind::saved) last = Saved::of(last).tensor();
   else if (last.is_list() && last.list().log()->swapper)
     last.list().approach(last.list().length(), -1);
@@ -427,6 +531,7 @@ void List::grow(std::int64_t n) {
     throw Error(Code::out_of_range,
                 fmt::format("a list cannot have {} elements, but {} at most", n, kMost));
   if (n <= length()) return;
+  if (log()->is_packed()) make_sole();
   claim(n);
   set_length(n);
 }

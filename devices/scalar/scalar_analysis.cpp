@@ -25,6 +25,12 @@ ScalarAnalysis::Meaning ScalarAnalysis::meaning(Kind kind) {
     case Kind::choose_i64: return {Op::choose, Type::i64};
     case Kind::count: return {Op::count};
     case Kind::again_if: return {Op::again_if};
+    case Kind::push_1: return {Op::push, Type::u8};
+    case Kind::push_4: return {Op::push, Type::i32};
+    case Kind::push_8: return {Op::push, Type::i64};
+    case Kind::pop_1: return {Op::pop, Type::u8};
+    case Kind::pop_4: return {Op::pop, Type::i32};
+    case Kind::pop_8: return {Op::pop, Type::i64};
     case Kind::function: return {Op::function};
     case Kind::logical_not: return {Op::logical_not, Type::u8, Type::u8};
     case Kind::logical_and: return {Op::logical_and, Type::u8, Type::u8};
@@ -80,7 +86,9 @@ void each_operand(const ScalarAnalysis::Step& s, F f) {
     case Op::call:
     case Op::jump:
     case Op::function: return;
-    case Op::set_zero: return f(s.to, Type::unknown);
+    case Op::set_zero:
+    case Op::pop: return f(s.to, Type::unknown);
+    case Op::push: return f(s.a, Type::unknown);
     case Op::copy: return f(s.to, Type::unknown), f(s.a, Type::unknown);
     case Op::count: return f(s.to, Type::i64);
     case Op::jump_unless: return f(s.a, Type::u8);

@@ -26,6 +26,8 @@ class ScalarAnalysis {
     choose,
     count,
     again_if,
+    push,
+    pop,
     function,
     logical_not,
     logical_and,
@@ -54,7 +56,7 @@ class ScalarAnalysis {
     Op op;
     Type operand = Type::unknown, result = Type::unknown;
   };
-  /// A selection has operands of the right size, not the right type.
+  /// A selection, a push and a pop have operands of the right size, not the right type.
   static Meaning meaning(Kind kind);
 
   static bool is_binary(Op op) {

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <troupe/devices/base/error.hpp>
+#include <troupe/devices/scalar/element_cursor.hpp>
 #include <troupe/devices/scalar/scalar_step.hpp>
 
 namespace troupe::detail {
@@ -21,6 +22,26 @@ T load(const std::byte* at) {
 template <class T>
 void store(std::byte* at, T value) {
   std::memcpy(at, &value, sizeof value);
+}
+
+static_assert(sizeof(ElementCursor) <= sizeof(ScalarRegister));
+
+// The two return false, with nothing done, if the cursor has no room or no element.
+template <class T>
+bool push_at(std::byte* cursor, const std::byte* value) {
+  auto* const next = load<std::byte*>(cursor + offsetof(ElementCursor, next));
+  if (next == load<std::byte*>(cursor + offsetof(ElementCursor, end))) return false;
+  store(next, load<T>(value));
+  store(cursor + offsetof(ElementCursor, next), next + sizeof(T));
+  return true;
+}
+template <class T>
+bool pop_at(std::byte* cursor, std::byte* to) {
+  auto* const next = load<std::byte*>(cursor + offsetof(ElementCursor, next));
+  if (next == load<std::byte*>(cursor + offsetof(ElementCursor, begin))) return false;
+  store(to, load<T>(next - sizeof(T)));
+  store(cursor + offsetof(ElementCursor, next), next - sizeof(T));
+  return true;
 }
 
 // Integers wrap, as the tile evaluator's do.
@@ -55,6 +76,8 @@ bool ScalarCode::is_compare(Kind kind) {
     default: return false;
   }
 }
+
+bool ScalarCode::uses_cursor(Kind kind) { return kind >= Kind::push_1 && kind <= Kind::pop_8; }
 
 // Reads its operands before it writes its one result, and does nothing else.
 bool ScalarCode::is_computation(Kind kind) {
@@ -157,6 +180,25 @@ void ScalarCode::add(ScalarOp op, DType result, DType operand, Register to, Regi
 void ScalarCode::copy(Register to, Register from) { append(Kind::copy, to, from); }
 void ScalarCode::set_zero(Register to) { append(Kind::set_zero, to); }
 void ScalarCode::call(std::int32_t number) { append(Kind::call).target = number; }
+ScalarCode::Step& ScalarCode::last_call(Label from, std::int32_t number) {
+  for (std::size_t i = steps_.size(); i-- > static_cast<std::size_t>(from);)
+    if (steps_[i].kind == Kind::call && steps_[i].target == number) return steps_[i];
+  throw Error(Code::internal, fmt::format("scalar code has no call {}", number));
+}
+void ScalarCode::push_by(Label from, std::int32_t number, Register cursor, Register value,
+                         std::size_t bytes) {
+  Step& step = last_call(from, number);
+  step.kind = bytes == 1 ? Kind::push_1 : bytes == 4 ? Kind::push_4 : Kind::push_8;
+  step.a = value * kRegister;
+  step.b = cursor * kRegister;
+}
+void ScalarCode::pop_by(Label from, std::int32_t number, Register cursor, Register to,
+                        std::size_t bytes) {
+  Step& step = last_call(from, number);
+  step.kind = bytes == 1 ? Kind::pop_1 : bytes == 4 ? Kind::pop_4 : Kind::pop_8;
+  step.to = to * kRegister;
+  step.b = cursor * kRegister;
+}
 void ScalarCode::halt() { append(Kind::halt); }
 void ScalarCode::count(Register counter) { append(Kind::count, counter); }
 
@@ -218,6 +260,10 @@ bool ScalarCode::redirect(Label from, Register result, Register to) {
   std::size_t maker = steps_.size();
   for (std::size_t i = static_cast<std::size_t>(from); i < steps_.size(); ++i) {
     const Step& s = steps_[i];
+    if (uses_cursor(s.kind)) {  // a call may take its place, which reads or writes the register
+      if (s.a == was || s.to == was) return false;
+      continue;
+    }
     if (!is_computation(s.kind)) return false;
     if (s.to == was) {
       if (maker != steps_.size()) return false;
@@ -262,6 +308,24 @@ int ScalarCode::run(ScalarFrame& frame, std::int64_t budget, ScalarCalls& calls)
         if (const int stopped = calls.call(number)) return stopped;
         break;
       }
+#define BY_CURSOR(kind, advances)                               \
+  case Kind::kind: {                                            \
+    if (advances) {                                             \
+      ++s;                                                      \
+      break;                                                    \
+    }                                                           \
+    const std::int32_t number = s->target;                      \
+    frame.place_ = static_cast<Label>(++s - first);             \
+    if (const int stopped = calls.call(number)) return stopped; \
+    break;                                                      \
+  }
+        BY_CURSOR(push_1, push_at<std::uint8_t>(r + s->b, r + s->a))
+        BY_CURSOR(push_4, push_at<std::uint32_t>(r + s->b, r + s->a))
+        BY_CURSOR(push_8, push_at<std::uint64_t>(r + s->b, r + s->a))
+        BY_CURSOR(pop_1, pop_at<std::uint8_t>(r + s->b, r + s->to))
+        BY_CURSOR(pop_4, pop_at<std::uint32_t>(r + s->b, r + s->to))
+        BY_CURSOR(pop_8, pop_at<std::uint64_t>(r + s->b, r + s->to))
+#undef BY_CURSOR
       case Kind::copy:
         std::memcpy(r + s->to, r + s->a, 16);
         ++s;

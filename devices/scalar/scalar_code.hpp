@@ -63,6 +63,13 @@ class ScalarCode {
   void copy(Register to, Register from);
   void set_zero(Register to);
   void call(std::int32_t number);
+  /// True if elements of so many bytes can be pushed and popped.
+  static bool has_cursors_of(std::size_t bytes) { return bytes == 1 || bytes == 4 || bytes == 8; }
+  /// Has the last call of `number` from the step `from` on push `value`, or pop `to`, at a cursor:
+  /// a register with an `ElementCursor`. The call is made where the cursor has no room, or no
+  /// element.
+  void push_by(Label from, std::int32_t number, Register cursor, Register value, std::size_t bytes);
+  void pop_by(Label from, std::int32_t number, Register cursor, Register to, std::size_t bytes);
   void halt();
   /// Appends a jump; `bind` sets its target.
   Label jump();
@@ -96,13 +103,15 @@ class ScalarCode {
   struct Step {
     Kind kind;
     std::int32_t to, a, b, c;  // registers, as bytes from the first one
-    std::int32_t target = 0;   // a jump's step, or a choice's first branch
+    std::int32_t target = 0;   // a jump's step, a choice's first branch, a call's number
     ScalarFunction f = nullptr;
   };
   static constexpr std::int32_t kRegister = sizeof(ScalarRegister);
 
   static bool is_compare(Kind kind);
   static bool is_computation(Kind kind);
+  static bool uses_cursor(Kind kind);
+  Step& last_call(Label from, std::int32_t number);
   Step& append(Kind kind, Register to = 0, Register a = 0, Register b = 0, Register c = 0);
 
   std::vector<Step> steps_;

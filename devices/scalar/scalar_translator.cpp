@@ -1,33 +1,28 @@
 #include <troupe/devices/scalar/scalar_translator.hpp>
 
-#include <troupe/devices/scalar/scalar_analysis.hpp>
+#include <troupe/devices/scalar/element_cursor.hpp>
 
 #ifdef TROUPE_HAS_XBYAK
 
-#include <array>
 #include <cstddef>
 #include <deque>
 #include <span>
 #include <utility>
 
-#include <xbyak/xbyak.h>
+#include <troupe/devices/scalar/pinned_registers.hpp>
 
 namespace troupe::detail {
 
 // See Note [Machine code] in devices/NOTES.md.
-class ScalarTranslator::Emitter : private Xbyak::CodeGenerator {
-  using Analysis = ScalarAnalysis;
+class ScalarTranslator::Emitter : private PinnedRegisters {
   using Step = Analysis::Step;
-  using Type = Analysis::Type;
   using Op = Analysis::Op;
   using Meaning = Analysis::Meaning;
 
  public:
   Emitter(const ScalarCode& code, Call on_call, std::span<std::uint8_t> buffer)
-      : CodeGenerator(buffer.size(), buffer.data()), call_(on_call), code_(code),
-        steps_(code_.steps()), labels_(steps_.size()) {
-    for (const Type t : code_.types()) registers_.push_back({t});
-  }
+      : PinnedRegisters(code, buffer), call_(on_call), steps_(code_.steps()),
+        labels_(steps_.size()) {}
 
   TranslatedCode emit() {
     emit_entry();
@@ -37,6 +32,7 @@ class ScalarTranslator::Emitter : private Xbyak::CodeGenerator {
       falls = emit_step(i);
     }
     for (std::size_t k = 0; k < apart_.size(); ++k) emit_apart(k);
+    for (Instead& call : instead_) emit_instead(call);
     emit_exits();
     TranslatedCode made{{}, std::vector<std::int32_t>(steps_.size(), -1)};
     for (std::size_t i = 0; i < steps_.size(); ++i)
@@ -46,118 +42,6 @@ class ScalarTranslator::Emitter : private Xbyak::CodeGenerator {
   }
 
  private:
-  // ---- registers of the code, and the machine registers that hold them
-
-  // In an innermost loop the registers that it uses most have machine registers of their own.
-  struct Pinned {
-    Type type = Type::unknown;
-    std::int8_t pin = -1;  // in the loop being emitted; -1: none
-    bool is_here = false;  // the machine register has the value
-  };
-  Pinned& of(std::int32_t at) { return registers_[ScalarAnalysis::number(at)]; }
-  static constexpr int kFirstXmm = 3, kXmms = 13;  // xmm0 to xmm2 are scratch
-  static constexpr int kGeneral = 10, kKept = 4;   // calls of functions keep the first 4
-
-  // rbx: the frame's registers; r12: the budget; [rsp]: the MachineRun; rax, rcx, rdx: scratch
-  Xbyak::Address memory(std::int32_t at, Type t) {
-    switch (Analysis::width(t)) {
-      case 1: return byte[rbx + at];
-      case 4: return dword[rbx + at];
-      default: return qword[rbx + at];
-    }
-  }
-  Xbyak::Xmm xmm_of(std::int8_t pin) const { return Xbyak::Xmm(kFirstXmm + pin); }
-  // As wide as the integer; a bool is zero-extended to 32 bits.
-  Xbyak::Reg general_of(std::int8_t pin, Type t) const {
-    constexpr std::array<int, kGeneral> index{13, 14, 15, 5 /* rbp */, 6 /* rsi */,
-                                              7,  8,  9,  10,          11};
-    return sized(index[static_cast<std::size_t>(pin)], t);
-  }
-  static Xbyak::Reg sized(int index, Type t) {
-    if (Analysis::width(t) == 8) return Xbyak::Reg64(index);
-    return Xbyak::Reg32(index);
-  }
-  static Xbyak::Reg8 low_byte(const Xbyak::Reg& r) {
-    return Xbyak::Reg8(r.getIdx(), r.getIdx() >= 4 && r.getIdx() < 8);
-  }
-  static constexpr int kRax = 0, kRcx = 1, kRdx = 2;
-
-  void load_xmm(const Xbyak::Xmm& to, std::int32_t at, Type t) {
-    if (t == Type::f32) movss(to, memory(at, t));
-    else movsd(to, memory(at, t));
-  }
-  void load_general(const Xbyak::Reg& to, std::int32_t at, Type t) {
-    if (t == Type::u8) movzx(to, memory(at, t));
-    else mov(to, memory(at, t));
-  }
-  void load_pin(std::int32_t at) {
-    Pinned& r = of(at);
-    if (r.is_here) return;
-    if (Analysis::is_floating(r.type)) load_xmm(xmm_of(r.pin), at, r.type);
-    else load_general(general_of(r.pin, r.type), at, r.type);
-    r.is_here = true;
-  }
-  bool is_pinned(std::int32_t at) { return of(at).pin >= 0; }
-  // The pin, or `scratch` with the value.
-  Xbyak::Xmm read_xmm(std::int32_t at, Type t, int scratch) {
-    if (is_pinned(at)) return load_pin(at), xmm_of(of(at).pin);
-    load_xmm(Xbyak::Xmm(scratch), at, t);
-    return Xbyak::Xmm(scratch);
-  }
-  Xbyak::Reg read_general(std::int32_t at, Type t, int scratch) {
-    if (is_pinned(at)) return load_pin(at), general_of(of(at).pin, t);
-    load_general(sized(scratch, t), at, t);
-    return sized(scratch, t);
-  }
-  // Every write reaches memory at once, so that a stop has nothing to do. Nothing waits for it.
-  void write_xmm(std::int32_t at, Type t, const Xbyak::Xmm& from) {
-    if (t == Type::f32) movss(memory(at, t), from);
-    else movsd(memory(at, t), from);
-    if (!is_pinned(at)) return;
-    if (const Xbyak::Xmm pin = xmm_of(of(at).pin); pin != from) movaps(pin, from);
-    of(at).is_here = true;
-  }
-  void write_general(std::int32_t at, Type t, const Xbyak::Reg& from) {
-    if (t == Type::u8) mov(memory(at, t), low_byte(from));
-    else mov(memory(at, t), from);
-    if (!is_pinned(at)) return;
-    if (const Xbyak::Reg pin = general_of(of(at).pin, t); pin != from) mov(pin, from);
-    of(at).is_here = true;
-  }
-
-  // ---- the state between steps
-
-  void enter_loop(std::int32_t loop) {
-    if (loop == loop_) return;
-    for (const std::int32_t at : pinned_) of(at).pin = -1;
-    pinned_.clear();
-    loop_ = loop;
-    if (loop_ < 0) return;
-    const Analysis::Loop& entered = code_.loops()[static_cast<std::size_t>(loop_)];
-    pin(entered.floating, kXmms);
-    pin(entered.general, kGeneral);
-  }
-  void pin(const std::vector<std::int32_t>& ranked, int most) {
-    std::int8_t next = 0;
-    for (const std::int32_t at : ranked) {
-      if (next == most) return;
-      pinned_.push_back(at);
-      of(at).pin = next++;
-      of(at).is_here = false;
-    }
-  }
-  void load_all() {
-    for (const std::int32_t at : pinned_) load_pin(at);
-  }
-  void lose_all() {
-    for (const std::int32_t at : pinned_) of(at).is_here = false;
-  }
-  // The pins that a function may change.
-  void lose_called() {
-    for (const std::int32_t at : pinned_)
-      if (Analysis::is_floating(of(at).type) || of(at).pin >= kKept) of(at).is_here = false;
-  }
-
   void begin_step(std::size_t i, bool falls) {
     enter_loop(code_.loop_of(i));
     if (!(code_.marks(i) & Analysis::kTarget)) return;
@@ -242,16 +126,7 @@ class ScalarTranslator::Emitter : private Xbyak::CodeGenerator {
         mov(eax, static_cast<std::uint32_t>(ScalarCode::kHalted));
         jmp(stopped_, T_NEAR);
         return false;
-      case Op::call:
-        mov(rdi, qword[rsp]);
-        mov(esi, static_cast<std::uint32_t>(s.target));
-        mov(edx, static_cast<std::uint32_t>(here + 1));
-        mov(rax, reinterpret_cast<std::size_t>(call_));
-        call(rax);
-        test(eax, eax);
-        jnz(leave_, T_NEAR);
-        lose_all();
-        return true;
+      case Op::call: return emit_call(s, here), lose_all(), true;
       case Op::jump:
         load_all();
         jmp(way_to(s.target), T_NEAR);
@@ -262,6 +137,8 @@ class ScalarTranslator::Emitter : private Xbyak::CodeGenerator {
         jz(way_to(s.target), T_NEAR);
         return true;
       case Op::choose: return emit_choose(s, m.operand), false;
+      case Op::push:
+      case Op::pop: return emit_by_cursor(s, m, here), true;
       case Op::function: return emit_function(s), true;
       case Op::copy: return emit_copy(s), true;
       case Op::set_zero: return emit_zero(s.to), true;
@@ -286,6 +163,82 @@ class ScalarTranslator::Emitter : private Xbyak::CodeGenerator {
       case Op::ne: return emit_compare(s, m), true;
       default: return emit_again(s, m), true;
     }
+  }
+
+  void emit_call(const Step& s, std::int32_t here) {
+    mov(rdi, qword[rsp]);
+    mov(esi, static_cast<std::uint32_t>(s.target));
+    mov(edx, static_cast<std::uint32_t>(here + 1));
+    mov(rax, reinterpret_cast<std::size_t>(call_));
+    call(rax);
+    test(eax, eax);
+    jnz(leave_, T_NEAR);
+  }
+
+  // A call that is made where a cursor has no room or no element, after all steps; then the pins
+  // that had their values have them again.
+  struct Instead {
+    Xbyak::Label label, back;
+    const Step* step;
+    std::int32_t here, loop;
+    std::vector<std::int32_t> pins;
+  };
+  void emit_by_cursor(const Step& s, const Meaning& m, std::int32_t here) {
+    const bool pushes = m.op == Op::push;
+    const auto field = [&](std::size_t offset) {
+      return qword[rbx + s.b + static_cast<std::int32_t>(offset)];
+    };
+    const std::int32_t at = pushes ? s.a : s.to;
+    // a pin's own type, which is as wide
+    const Type t = is_pinned(at) ? of(at).type : m.operand;
+    const auto bytes = Analysis::width(t);
+    Instead& call = instead_.emplace_back();
+    call.step = &s;
+    call.here = here;
+    call.loop = loop_;
+    const auto element = [&](int offset) {
+      return bytes == 1   ? byte[rax + offset]
+             : bytes == 4 ? dword[rax + offset]
+                          : qword[rax + offset];
+    };
+    if (pushes && is_pinned(at)) load_pin(at);
+    mov(rax, field(offsetof(ElementCursor, next)));
+    cmp(rax, field(pushes ? offsetof(ElementCursor, end) : offsetof(ElementCursor, begin)));
+    je(call.label, T_NEAR);
+    if (!pushes) sub(rax, bytes);
+    if (Analysis::is_floating(t)) {
+      if (pushes) {
+        if (t == Type::f32) movss(element(0), xmm_of(of(at).pin));
+        else movsd(element(0), xmm_of(of(at).pin));
+      } else {
+        const Xbyak::Xmm to = xmm_of(of(at).pin);
+        if (t == Type::f32) movss(to, element(0));
+        else movsd(to, element(0));
+        write_xmm(at, t, to);
+      }
+    } else if (pushes) {
+      const Xbyak::Reg from = read_general(at, t, kRcx);
+      if (t == Type::u8) mov(element(0), low_byte(from));
+      else mov(element(0), from);
+    } else {
+      const Xbyak::Reg to = is_pinned(at) ? general_of(of(at).pin, t) : sized(kRcx, t);
+      if (t == Type::u8) movzx(to, element(0));
+      else mov(to, element(0));
+      write_general(at, t, to);
+    }
+    if (pushes) add(rax, bytes);
+    mov(field(offsetof(ElementCursor, next)), rax);
+    for (const std::int32_t pin : pinned_)
+      if (of(pin).is_here) call.pins.push_back(pin);
+    L(call.back);
+  }
+  void emit_instead(Instead& call) {
+    enter_loop(call.loop);
+    lose_all();
+    L(call.label);
+    emit_call(*call.step, call.here);
+    for (const std::int32_t pin : call.pins) load_pin(pin);
+    jmp(call.back, T_NEAR);
   }
 
   // Sets the zero flag if a bool is false.
@@ -533,13 +486,10 @@ class ScalarTranslator::Emitter : private Xbyak::CodeGenerator {
   }
 
   const Call call_;
-  const Analysis code_;
   const std::vector<Step>& steps_;
   std::vector<Xbyak::Label> labels_;  // by step
-  std::vector<Pinned> registers_;
-  std::vector<std::int32_t> pinned_;  // registers, as bytes from the first
-  std::int32_t loop_ = -1;            // whose pins are in use; -1: none
   std::deque<Apart> apart_;
+  std::deque<Instead> instead_;
   Xbyak::Label stopped_, leave_;
 };
 

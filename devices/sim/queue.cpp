@@ -58,6 +58,7 @@ void Queue::push(Item item) {
 
 void Queue::enqueue(Cost cost, std::function<void()> work, std::shared_ptr<Fault> fault,
                     std::int64_t origin) {
+  meter_.add(cost.kind, cost.bytes);
   push({.kind = Kind::work,
         .work = std::move(work),
         .fault = std::move(fault),
@@ -70,12 +71,14 @@ void Queue::enqueue_always(std::function<void()> work) {
 
 std::shared_ptr<Event> Queue::record() {
   auto event = std::make_shared<SimEvent>();
+  meter_.add_event();
   push({.kind = Kind::record, .event = event});
   return event;
 }
 
 std::shared_ptr<Event> Queue::mark() {
   auto event = std::make_shared<SimEvent>();
+  meter_.add_event();
   push({.kind = Kind::mark, .event = event});
   return event;
 }
@@ -101,16 +104,29 @@ double Queue::now() const {
   return clock_;
 }
 
+QueueActivity Queue::activity() const {
+  QueueActivity now = meter_.read();
+  now.name = name_;
+  return now;
+}
+
 Status Queue::take_status() {
   std::lock_guard lock(signal_->mutex);
   return std::exchange(status_, Status());
 }
 
 void Queue::run(Item& item) {
+  run_counted(item);
+  if (item.kind == Kind::work) meter_.pass_one();
+}
+
+void Queue::run_counted(Item& item) {
   Status failed;
   switch (item.kind) {
-    case Kind::record: return item.event->pass(take_status(), now());
-    case Kind::mark: return item.event->pass(Status(), now());
+    case Kind::record:
+    case Kind::mark:
+      meter_.pass_event();
+      return item.event->pass(item.kind == Kind::record ? take_status() : Status(), now());
     case Kind::wait: {
       failed = item.gate->status;
       std::lock_guard lock(signal_->mutex);

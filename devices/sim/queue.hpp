@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include <troupe/devices/device/queue_meter.hpp>
 #include <troupe/devices/sim/sim_device.hpp>
 
 namespace troupe::sim {
@@ -45,10 +46,12 @@ class Queue {
   /// Runs the queued work, then ends the thread.
   ~Queue();
 
-  /// The name of a piece of work, and its duration on the virtual clock.
+  /// The name of a piece of work, its duration on the virtual clock, and what it counts as.
   struct Cost {
     const char* what;
     double nanoseconds;
+    QueueMeter::Work kind = QueueMeter::Work::launch;
+    std::size_t bytes = 0;  // moved by a copy
   };
   /// The work is skipped while the status is an unreported error. A fault, if given, replaces the
   /// status.
@@ -67,6 +70,8 @@ class Queue {
   bool manual() const { return manual_; }
   /// The virtual time that its work has got to.
   double now() const;
+  /// On the real clock.
+  QueueActivity activity() const;
 
  private:
   enum class Kind : std::uint8_t { work, always, record, mark, wait };
@@ -92,6 +97,7 @@ class Queue {
   void live();
   void delay();
   void run(Item& item);
+  void run_counted(Item& item);
   Status take_status();
 
   const bool manual_;
@@ -99,6 +105,7 @@ class Queue {
   std::mt19937_64 random_;  // used by the thread that runs the work
   const std::string name_;
   const std::shared_ptr<Trace> trace_;  // null: not traced
+  QueueMeter meter_;
 
   struct Signal {
     std::mutex mutex;  // guards the members below

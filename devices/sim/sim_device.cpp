@@ -34,6 +34,7 @@ class SimMemory final : public MemorySource {
     if (memory && poisons_) std::memset(memory, kPattern, bytes);
     return memory;
   }
+  std::uint64_t available() const override { return host_->available(); }
   void put(void* memory, std::size_t bytes) noexcept override {
     compute_.enqueue_always([host = host_, memory, bytes] { host->put(memory, bytes); });
   }
@@ -69,6 +70,7 @@ class SimAllocator final : public Allocator {
   }
   bool has_room(std::size_t bytes) const override { return cache_->has_room(bytes); }
   AllocatorCounters counters() const override { return cache_->counters(); }
+  std::uint64_t available() const override { return cache_->available(); }
 
   bool owns(const void* data, std::size_t bytes) const {
     auto p = static_cast<const std::byte*>(data);
@@ -381,17 +383,26 @@ class SimDevice final : public Device {
     return std::make_unique<SimStream>(*this, compute_);
   }
   std::unique_ptr<Stream> copy_stream() override {
+    const std::lock_guard lock(mutex_);
     copies_.push_back(make_queue(kFirstCopy + copies_.size(), "copies"));
     return std::make_unique<SimStream>(*this, copies_.back());
   }
   void copy_from_host(Stream& s, const Tensor& host, View on_device) override {
     ConstView from(host);
-    enqueue(s, cost("copy_from_host", from.bytes()),
+    enqueue(s, cost("copy_from_host", from.bytes(), QueueMeter::Work::to_device),
             [from, on_device, keep = host] { move(from.data(), on_device.data, from.bytes()); });
   }
   void copy_to_host(Stream& s, ConstView on_device, View host) override {
-    enqueue(s, cost("copy_to_host", host.bytes()),
+    enqueue(s, cost("copy_to_host", host.bytes(), QueueMeter::Work::from_device),
             [on_device, host] { move(on_device.data(), host.data, on_device.bytes()); });
+  }
+
+  DeviceCounters counters() override {
+    DeviceCounters now = Device::counters();
+    now.queues.push_back(compute_->activity());
+    const std::lock_guard lock(mutex_);
+    for (const auto& copies : copies_) now.queues.push_back(copies->activity());
+    return now;
   }
 
   const Queue& compute() const { return *compute_; }
@@ -404,9 +415,11 @@ class SimDevice final : public Device {
   static void move(const void* from, void* to, std::size_t bytes) {
     if (bytes) std::memcpy(to, from, bytes);
   }
-  Queue::Cost cost(const char* what, std::size_t bytes) const {
-    return {what, options_.speed.launch_ns +
-                      static_cast<double>(bytes) / options_.speed.copy_bytes_per_ns};
+  Queue::Cost cost(const char* what, std::size_t bytes, QueueMeter::Work kind) const {
+    return {
+        what,
+        options_.speed.launch_ns + static_cast<double>(bytes) / options_.speed.copy_bytes_per_ns,
+        kind, bytes};
   }
   std::shared_ptr<Queue> make_queue(std::uint64_t index, const char* what) {
     return std::make_shared<Queue>(options_, index, fmt::format("{} {}", what, index), trace_);
@@ -429,6 +442,7 @@ class SimDevice final : public Device {
   std::shared_ptr<Queue> compute_;
   std::unique_ptr<SimAllocator> allocator_;
   SimPrimitives primitives_;
+  std::mutex mutex_;  // guards copies_, which are all made before the device is drained
   std::vector<std::shared_ptr<Queue>> copies_;
   std::unique_ptr<Swapper> swapper_;
 };

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <mutex>
 #include <new>
@@ -59,6 +60,17 @@ class HostMemory final : public MemorySource {
     auto* page =
         reinterpret_cast<Shared*>(reinterpret_cast<std::uintptr_t>(memory) & ~(kHugePage - 1));
     if (--page->blocks == 0 && page != current_) std::free(page);
+  }
+  // Memory that the system can give without swapping.
+  std::uint64_t available() const override {
+    constexpr char kLine[] = "MemAvailable: %llu kB";
+    std::FILE* const file = std::fopen("/proc/meminfo", "re");
+    if (!file) return 0;
+    unsigned long long kibibytes = 0;
+    for (char line[128]; kibibytes == 0 && std::fgets(line, sizeof line, file);)
+      std::sscanf(line, kLine, &kibibytes);
+    std::fclose(file);
+    return std::uint64_t{kibibytes} << 10;
   }
 
  private:
@@ -147,6 +159,14 @@ class CachingAllocator final : public Allocator {
   AllocatorCounters counters() const override {
     std::lock_guard lock(mutex_);
     return counters_;
+  }
+
+  std::uint64_t available() const override {
+    const std::uint64_t of_source = source_->available();  // without the lock: it takes a while
+    const AllocatorCounters now = counters();
+    const std::uint64_t within = now.limit > now.in_use ? now.limit - now.in_use : 0;
+    if (of_source == 0) return within;
+    return now.limit ? std::min(within, of_source + now.cached) : of_source + now.cached;
   }
 
   // Returns large blocks without the lock, because that takes the system milliseconds. If many are

@@ -35,6 +35,9 @@ class Allocator {
   /// Returns true if an allocation of `bytes` would stay within the limit now.
   virtual bool has_room(std::size_t bytes) const = 0;
   virtual AllocatorCounters counters() const = 0;
+  /// Returns the bytes that can still be handed out, as far as is known; 0: it is not. It asks the
+  /// source, which takes some microseconds.
+  virtual std::uint64_t available() const { return 0; }
   /// Returns blocks to the source that are kept for reuse and were freed `kAges` calls ago. Call it
   /// regularly, say once a second, to get unused memory back.
   virtual void age() {}
@@ -48,6 +51,8 @@ class MemorySource {
   /// Null if there is none left.
   virtual void* get(std::size_t bytes) = 0;
   virtual void put(void* memory, std::size_t bytes) noexcept = 0;
+  /// Returns the bytes that `get` can still return; 0: it is not known.
+  virtual std::uint64_t available() const { return 0; }
 };
 
 /// Keeps freed blocks by size class. With a limit, `in_use` and `cached` together never exceed it:

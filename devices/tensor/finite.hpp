@@ -1,4 +1,4 @@
-// Which elements of a tensor are not finite.
+// Finds the elements of a tensor that are not finite.
 #pragma once
 
 #include <cstdint>

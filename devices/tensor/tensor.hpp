@@ -59,7 +59,7 @@ class Tensor : public detail::Value {
   template <class T>
   requires requires { dtype_of<T>; }
   static Tensor scalar(T value) {
-    static_assert(sizeof(T) <= 16 && !std::is_same_v<T, StringRef>);
+    static_assert(sizeof(T) <= 16 && !std::is_same_v<T, detail::StringRef>);
     Tensor t;
     std::memcpy(t.bits_, &value, sizeof(T));
     t.kind_ = Kind::scalar;

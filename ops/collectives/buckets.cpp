@@ -136,6 +136,7 @@ std::vector<Exprs> all_reduce(const Group& group, const std::vector<Exprs>& xs, 
   require_fits(group, xs, at);
   std::vector<Exprs> out(xs.size());
   if (xs.empty()) return out;
+  const Reader::AtSite here(xs[0][0].reader(), at);
   const Buckets buckets(xs, options.bytes);
   for (const Bucket& bucket : buckets.all()) {
     if (bucket.size() == 1) out[bucket[0]] = all_reduce(group, xs[bucket[0]], how, at);

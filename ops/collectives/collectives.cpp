@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <bit>
+#include <optional>
 #include <span>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include <troupe/devices/base/device_name.hpp>
 #include <troupe/devices/base/internal.hpp>
 #include <troupe/functions.hpp>
 #include <troupe/ops/graph/graph.hpp>
@@ -34,6 +36,7 @@ class Collective {
     graph_ = dynamic_cast<Graph*>(&xs[0].reader());
     for (const Expr& x : xs)
       if (x.spec().is_list()) refuse("lists are not combined; give tensors");
+    here_.emplace(xs[0].reader(), site);
   }
 
   /// Requires one dtype, and shapes that differ along `axis` at most; -1: not at all.
@@ -99,6 +102,7 @@ class Collective {
   const Group& group_;
   const Site site_;
   Graph* graph_ = nullptr;
+  std::optional<Reader::AtSite> here_;  // the nodes carry the caller's line
 };
 
 Expr combine_two(const Expr& a, const Expr& b, Combine how) {
@@ -146,13 +150,8 @@ Exprs on_each(const Collective& c, const Group& group, const Expr& x) {
 // True if all members compute in one process's memory, so that each reads the others' values where
 // they are.
 bool is_of_one_memory(const Group& group) {
-  const auto node_of = [](const std::string& device) {
-    const std::size_t last = device.rfind('/');
-    return last == std::string::npos ? std::string() : device.substr(0, last);
-  };
   return std::all_of(group.devices().begin(), group.devices().end(), [&](const std::string& d) {
-    const std::size_t kind = d.rfind('/') == std::string::npos ? 0 : d.rfind('/') + 1;
-    return node_of(d) == node_of(group.device(0)) && d.compare(kind, 4, "cpu:") == 0;
+    return node_of(d) == node_of(group.device(0)) && is_on_host(d);
   });
 }
 

@@ -29,7 +29,7 @@ namespace troupe {
 
 class Graph;
 
-/// Which shard has which rows.
+/// Maps rows to shards.
 class Partitioner {
  public:
   enum class Kind : std::uint8_t { range, modulo };

@@ -53,12 +53,13 @@ class BindObserver {
   BindObserver* outer() const { return outer_; }
 
   virtual void computed(const Computed& firing) = 0;
-  /// True if it records a call with these inputs. The variables that the function reads count as
-  /// inputs.
-  virtual bool records(const StagedFunction& function, std::span<const Expr> inputs) = 0;
+  /// True if it records a call with these inputs by `scope`. The variables that the function reads
+  /// count as inputs.
+  virtual bool records(const StagedFunction& function, std::span<const Expr> inputs,
+                       Eager& scope) = 0;
   /// A call that it records, with its outputs and, after these, those that `forward_of` added.
   virtual void called(const std::shared_ptr<StagedFunction>& function, std::span<const Expr> inputs,
-                      std::span<const Expr> outputs) = 0;
+                      std::span<const Expr> outputs, Eager& scope) = 0;
   /// Returns the version of the function that yields, after its outputs, the values that its
   /// gradient needs.
   virtual std::shared_ptr<StagedFunction> forward_of(

@@ -39,15 +39,18 @@ Value placeholder(const ValueSpec& spec) {
 }
 
 // True if the value, or an element of the list, is in the memory of a device other than this one.
-bool is_elsewhere(const Value& value, const Device& here) {
+// `counts_host`: so is what is on the host, unless this device computes there.
+bool is_elsewhere(const Value& value, const Device& here, bool counts_host = false) {
   if (value.is_list()) {
     const List& list = value.list();
     for (std::int64_t i = 0; i < list.length(); ++i)
-      if (is_elsewhere(list.peek(i), here)) return true;
+      if (is_elsewhere(list.peek(i), here, counts_host)) return true;
     return false;
   }
-  return value.kind() == Value::Kind::tensor && !value.tensor().is_on_host() &&
-         value.tensor().device() != &here;
+  if (value.kind() != Value::Kind::tensor) return false;
+  const Tensor& t = value.tensor();
+  if (!t.is_on_host()) return t.device() != &here;
+  return counts_host && !here.is_synchronous() && !t.is_inline() && t.dtype() != DType::string;
 }
 
 // These two are no part of `bind`, because its stack frame nests with calls.
@@ -56,11 +59,12 @@ bool is_elsewhere(const Value& value, const Device& here) {
 }
 [[noreturn, gnu::noinline]] void rethrow_naming(const Error& e, const OpDef& op,
                                                 const std::vector<ValueSpec>& inputs,
-                                                const Site& line) {
+                                                const Site& line, const std::string& state = "") {
   std::string given;
   for (const ValueSpec& s : inputs) given += (given.empty() ? "" : ", ") + s.text();
-  throw Error(e.code(), fmt::format("{}({}){} at {}: {}", op.name, given, within(line), line.text(),
-                                    e.what()));
+  const std::string of = state.empty() ? "" : fmt::format(" of '{}'", state);
+  throw Error(e.code(), fmt::format("{}({}){}{} at {}: {}", op.name, given, of, within(line),
+                                    line.text(), e.what()));
 }
 
 // Gives a member its value back at the end of a scope.
@@ -80,6 +84,11 @@ class Restore {
 // ids begin at 2^63.
 std::uint64_t fresh_run_id() {
   static std::atomic<std::uint64_t> next{std::uint64_t{1} << 63};  // publishes nothing but itself
+  return next.fetch_add(1, std::memory_order_relaxed);
+}
+
+std::uint64_t fresh_scope_id() {
+  static std::atomic<std::uint64_t> next{1};  // publishes nothing but itself
   return next.fetch_add(1, std::memory_order_relaxed);
 }
 
@@ -104,17 +113,18 @@ Edge fresh_mark() {
 }  // namespace
 
 Eager::Eager()
-    : Reader(0), own_(make_cpu_device()), own_states_(std::make_unique<StateStore>()),
-      store_(own_states_.get()), outer_(std::exchange(innermost_scope(), this)) {
+    : Reader(0), id_(fresh_scope_id()), own_(make_cpu_device()),
+      own_states_(std::make_unique<StateStore>()), store_(own_states_.get()),
+      outer_(std::exchange(innermost_scope(), this)) {
   at_ = places_.emplace_back(std::make_unique<Place>(*own_)).get();
 }
 Eager::Eager(Device& device)
-    : Reader(0), own_states_(std::make_unique<StateStore>()), store_(own_states_.get()),
-      outer_(std::exchange(innermost_scope(), this)) {
+    : Reader(0), id_(fresh_scope_id()), own_states_(std::make_unique<StateStore>()),
+      store_(own_states_.get()), outer_(std::exchange(innermost_scope(), this)) {
   at_ = places_.emplace_back(std::make_unique<Place>(device)).get();
 }
 Eager::Eager(EagerHost& host)
-    : Reader(0), host_(&host), store_(&host.eager_states()),
+    : Reader(0), id_(fresh_scope_id()), host_(&host), store_(&host.eager_states()),
       outer_(std::exchange(innermost_scope(), this)) {
   at_ = places_.emplace_back(std::make_unique<Place>(host.eager_device())).get();
   run_.id = fresh_run_id();
@@ -127,7 +137,7 @@ Eager::~Eager() {
         place->stream->synchronize();
       } catch (const Error&) {}  // nothing reads the values any more
     }
-  // Scopes may end in any order, and on another thread than they began on.
+  // Scopes of a thread may end in any order.
   for (Eager** at = &innermost_scope(); *at; at = &(*at)->outer_)
     if (*at == this) {
       *at = outer_;
@@ -169,6 +179,7 @@ Exprs Eager::bind(const OpDef& op, std::span<const Expr> inputs, Attrs attrs, co
   const Replayed* const again = take_replayed();
   if (Tracing* const trace = again ? nullptr : Tracing::active())
     return bind_in(trace->graph(), op, inputs, std::move(attrs), site, state);
+  if (state >= 0 && !without_value_.empty()) require_value(op, state, site);
   if (watch_) {
     watch_->has_effect = watch_->has_effect || (acts(op) && !is_looking_);
     if (is_ordering(op) && is_floating(inputs[0].dtype())) {
@@ -189,8 +200,18 @@ Exprs Eager::bind(const OpDef& op, std::span<const Expr> inputs, Attrs attrs, co
 
 // A trace runs on this thread: the bind goes into its graph, where states are found by name.
 Exprs Eager::bind_in(Graph& graph, const OpDef& op, std::span<const Expr> inputs, Attrs attrs,
-                     const Site& site, int state) const {
-  const int there = state < 0 ? -1 : graph.declare(states_[static_cast<std::size_t>(state)], site);
+                     const Site& site, int state) {
+  int there = -1;
+  if (state >= 0) {
+    StateSpec spec = states_[static_cast<std::size_t>(state)];
+    Tracing& trace = *Tracing::active();
+    require_own(trace, spec, site);
+    if (!without_value_.empty()) require_value(op, state, site);
+    // it stays where it is, not where the code's device scopes compute
+    if (!trace.devices().empty() && spec.device.empty() && !spec.is_of_host())
+      spec.device = places_[0]->device->name();
+    there = graph.declare(spec, site);
+  }
   return graph.bind(op, inputs, std::move(attrs), site_for(site), there);
 }
 
@@ -250,7 +271,7 @@ Exprs Eager::compute(const OpDef& op, std::span<const Expr> inputs, Attrs attrs,
     return out;
   } catch (const Error& e) {
     if (again) rethrow_naming(e, *again);
-    rethrow_naming(e, op, specs, site_for(site));
+    rethrow_naming(e, op, specs, site_for(site), state < 0 ? "" : state_spec(state).name);
   }
 }
 
@@ -312,8 +333,10 @@ Exprs Eager::run_kernel(Place& place, Kernel& kernel, const OpDef& op, std::span
 
 Eager::OnDevice::OnDevice(Eager& eager, const std::string& device, const Site& at)
     : eager_(eager), before_(eager.at_) {
-  if (const Tracing* trace = Tracing::active()) {
+  if (Tracing* const trace = Tracing::active()) {
     traced_.reset(new Graph::Scope(trace->graph().on_device(device)));
+    trace_ = trace;
+    trace->devices().push_back(device);
     return;
   }
   try {
@@ -322,7 +345,10 @@ Eager::OnDevice::OnDevice(Eager& eager, const std::string& device, const Site& a
     throw Error(e.code(), fmt::format("on_device at {}: {}", at.text(), e.what()));
   }
 }
-Eager::OnDevice::~OnDevice() { eager_.at_ = before_; }
+Eager::OnDevice::~OnDevice() {
+  eager_.at_ = before_;
+  if (trace_) trace_->devices().pop_back();
+}
 
 Eager::Place& Eager::place_on(const std::string& device) {
   for (const auto& place : places_)
@@ -384,7 +410,10 @@ Value Eager::at_home(const Expr& e) {
 void Eager::bring(Value& value, const Place& to) {
   // a scope with one place has no elements elsewhere: `adopt` adds the places of other scopes
   if (value.is_list() && places_.size() == 1) return;
-  if (!is_elsewhere(value, *to.device)) return;
+  // a kernel's tensors are copied to its device, and elements of its lists are not; programs on
+  // another node take both from the host
+  const bool copies = value.is_list() && !to.remote;
+  if (!is_elsewhere(value, *to.device, copies)) return;
   if (!value.is_list()) {
     value = on_host(value);
     return;
@@ -392,8 +421,10 @@ void Eager::bring(Value& value, const Place& to) {
   List& list = value.list();
   for (std::int64_t i = 0; i < list.length(); ++i) {
     Value element = list.peek(i);
-    if (!is_elsewhere(element, *to.device)) continue;
+    if (!is_elsewhere(element, *to.device, copies)) continue;
     bring(element, to);
+    if (copies && element.kind() == Value::Kind::tensor)
+      copy_to_device(element.tensor(), *to.device, *to.stream);
     list.put(i, std::move(element));
   }
 }
@@ -522,14 +553,6 @@ std::vector<Value> Eager::run_values(const Program& program, std::span<const Exp
   return out;
 }
 
-Tensor Eager::get(const Graph& graph, const std::string& variable) {
-  for (const StateSpec& spec : graph.states())
-    if (spec.kind == StateSpec::Kind::variable && spec.name == variable)
-      return place_of(spec) ? on_host(Variable(this, declare(spec, Site())).read())
-                            : on_host(static_cast<VariableState&>(*store_->get(spec)).snapshot());
-  throw Error(Code::not_found, fmt::format("the graph has no variable '{}'", variable));
-}
-
 Expr Eager::adopt(const Expr& foreign, const Site& site) {
   const bool is_of_graph = !foreign.is_empty() && foreign.reader().depth() > 0;
   if (is_of_graph && !is_looking_) {
@@ -554,41 +577,5 @@ Expr Eager::adopt(const Expr& foreign, const Site& site) {
 }
 
 ValueSpec Eager::spec_of(const Expr& e) const { return spec_of_value(e.held()); }
-
-int Eager::declare(const StateSpec& spec, const Site&) {
-  state_of(spec);
-  for (std::size_t i = 0; i < states_.size(); ++i)
-    if (states_[i].name == spec.name) return static_cast<int>(i);
-  states_.push_back(spec);
-  return static_cast<int>(states_.size()) - 1;
-}
-
-// A loop's body runs here once an iteration: a line may repeat its declaration, another may not.
-int Eager::declare_new(StateSpec spec, const Site& at) {
-  const Site site = site_for(at);
-  spec.site = site;
-  // A traced function may make an actor of its code in each trace, but state only once.
-  if (Tracing* const trace = Tracing::active();
-      trace && spec.kind != StateSpec::Kind::actor && spec.kind != StateSpec::Kind::console)
-    trace->callbacks().declared(spec, site);
-  if (spec.kind != StateSpec::Kind::console && spec.name.starts_with('/')) spec.name.erase(0, 1);
-  if (at_->remote && spec.device.empty() && !spec.is_of_host()) spec.device = at_->device->name();
-  const bool is_shared =
-      spec.kind == StateSpec::Kind::console || spec.kind == StateSpec::Kind::actor;
-  for (const StateSpec& first : states_) {
-    if (is_shared || first.name != spec.name || !*first.site.file) continue;
-    const bool repeats = first.site.line == site.line &&
-                         std::string_view(first.site.file) == site.file && first.is_same(spec) &&
-                         first.initial.is_same(spec.initial);
-    if (!repeats)
-      throw Error(Code::already_exists,
-                  fmt::format("{}: {} is declared already; give one of them another name, or share "
-                              "it by its handle or find_variable",
-                              spec.text(), first.text()));
-  }
-  const int number = declare(spec, site);
-  states_[static_cast<std::size_t>(number)].site = site;
-  return number;
-}
 
 }  // namespace troupe

@@ -10,7 +10,8 @@
 // random draws are keyed as the engine keys them, so the two agree bit for bit.
 // While a traced function runs its code on this thread (ops/graph/tracing.hpp), binds go into the
 // function's graph. Each computed op is reported to the tapes of the thread (bind_observer.hpp).
-// **Threads**: one at a time for a scope. Scopes of one engine share its states, from any threads.
+// **Threads**: one at a time for a scope. Scopes of one engine share its states, from any threads:
+// each thread has a scope, and gets the variable from it by `find_variable`.
 // A scope without an engine has its own states, and nothing else runs that could end a wait at a
 // queue: a dequeue from an empty queue, or an enqueue to a full one, throws failed_precondition.
 #pragma once
@@ -19,6 +20,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -37,6 +39,7 @@ using Feeds = std::vector<std::pair<Expr, Tensor>>;
 namespace detail {
 
 class NodeTypes;
+class Tracing;
 struct StateInUse;
 
 }  // namespace detail
@@ -60,6 +63,10 @@ class Eager final : public detail::Reader, private detail::Evaluate {
   /// The innermost scope that is alive on this thread; null: there is none.
   static Eager* innermost();
   detail::EagerHost* host() const { return host_; }
+  /// Unique among the scopes of this process.
+  std::uint64_t id() const { return id_; }
+  /// True for scopes of one host, and for the scope itself.
+  bool shares_states(const Eager& other) const { return store_ == other.store_; }
   /// The graph of the trace that runs on this thread, or this scope.
   detail::Reader& current() override;
 
@@ -71,6 +78,9 @@ class Eager final : public detail::Reader, private detail::Evaluate {
   int declare_new(detail::StateSpec spec, const detail::Site& site) override;
   std::span<const detail::StateSpec> declared_states() const override { return states_; }
   const detail::StateSpec& state_spec(int state) const override { return states_[state]; }
+  /// Returns the variable with this name, which any scope of the host, or a program of it, has
+  /// declared. Throws not_found, with similar names.
+  Variable find_variable(const std::string& name, At at = At::current());
 
   /// Returns the fetched values, on the host. Throws the error of a kernel, naming node and line.
   std::vector<Tensor> run(const Graph& graph, const Feeds& feeds, const std::vector<Expr>& fetches);
@@ -85,7 +95,7 @@ class Eager final : public detail::Reader, private detail::Evaluate {
   /// Returns the value of the graph's variable, on the host: its initial value before the first
   /// write. Throws not_found.
   Tensor get(const Graph& graph, const std::string& variable);
-  /// Keys random draws, and initial values that have no seed, of variables made from now on.
+  /// Keys later draws and first values without a seed; a second call restarts no count of draws.
   void set_seed(std::uint64_t seed) {
     run_.seed = seed;
     store_->seed_with(seed);
@@ -120,6 +130,7 @@ class Eager final : public detail::Reader, private detail::Evaluate {
     Eager& eager_;
     Place* const before_;
     std::unique_ptr<Graph::Scope> traced_;
+    detail::Tracing* trace_ = nullptr;
   };
   /// Throws not_found, naming the line, for a device or a node that the host does not have.
   [[nodiscard]] OnDevice on_device(const std::string& device, At at = At::current()) {
@@ -133,6 +144,20 @@ class Eager final : public detail::Reader, private detail::Evaluate {
   /// Returns the state that the scope uses by this spec; of a state on another node, what stands
   /// for it. It identifies the state in all scopes of one host.
   detail::Ref<detail::State> state_of(const detail::StateSpec& spec);
+  /// A state of the scope: its number, and what `state_of` returns.
+  struct Resolved {
+    int number;
+    const detail::State* state;
+  };
+  /// Declares the state on first use; a later call is one look-up by name.
+  Resolved resolve(const detail::StateSpec& spec);
+  /// Refuses reads of the variable from now on, naming `why`, until it is assigned: the computation
+  /// of its first value has failed.
+  void refuse_reads(const std::string& variable, std::string why);
+  /// Returns the local device on which ops compute, if it is not the scope's own; else null.
+  const detail::Device* other_device() const {
+    return at_ == places_[0].get() || at_->remote ? nullptr : at_->device;
+  }
   /// Returns the device on which ops compute, if it is another node's; else null.
   detail::RemoteDevice* remote() const { return at_->remote; }
   /// Runs a staged program of `remote` there; values stay there.
@@ -210,7 +235,10 @@ class Eager final : public detail::Reader, private detail::Evaluate {
   void tell(const detail::OpDef& op, const detail::Attrs& attrs, std::span<const Expr> inputs,
             const Exprs& outputs, const detail::State* state, int number, const detail::Site& site);
   Exprs bind_in(Graph& graph, const detail::OpDef& op, std::span<const Expr> inputs,
-                detail::Attrs attrs, const detail::Site& site, int state) const;
+                detail::Attrs attrs, const detail::Site& site, int state);
+  void require_own(const detail::Tracing& trace, const detail::StateSpec& spec,
+                   const detail::Site& site) const;
+  void require_value(const detail::OpDef& op, int state, const detail::Site& site);
   detail::Node node_of(const detail::OpDef& op, std::span<const Expr> inputs, detail::Attrs attrs,
                        const detail::Site& site);
   Exprs run_functional(const detail::Node& node, std::span<const Expr> inputs,
@@ -256,12 +284,15 @@ class Eager final : public detail::Reader, private detail::Evaluate {
   // Copies a tensor that is in the memory of a device other than the place's to the host.
   void bring(detail::Value& value, const Place& to);
 
+  const std::uint64_t id_;
   std::unique_ptr<detail::Device> own_;
   std::vector<std::unique_ptr<Place>> places_;  // the first is the scope's own
   Place* at_;                                   // the one on which ops compute
   detail::RunInfo run_;
   std::uint64_t calls_ = 0;  // origins given to binds that repeat no node
   std::vector<detail::StateSpec> states_;
+  std::unordered_map<std::string, Resolved> resolved_;          // by name
+  std::unordered_map<std::string, std::string> without_value_;  // by name: why it has none
   detail::EagerHost* host_ = nullptr;
   std::unique_ptr<detail::StateStore> own_states_;
   detail::StateStore* store_;

@@ -51,8 +51,7 @@ Eager::Place& Eager::place_for(const OpDef& op, std::span<const Expr> inputs, in
 }
 
 Eager::Place* Eager::place_of(const StateSpec& state) {
-  if (!host_ || state.device.find(':') == std::string::npos || state.device[0] != '/')
-    return nullptr;
+  if (!host_ || troupe::node_of(state.device).empty()) return nullptr;
   for (const auto& place : places_)
     if (place->device->name() == state.device) return place->remote ? place.get() : nullptr;
   try {
@@ -60,7 +59,7 @@ Eager::Place* Eager::place_of(const StateSpec& state) {
     return place.remote ? &place : nullptr;
   } catch (const Error&) {
     // a constraint that names no one device; the state of a lost node does not begin anew here
-    if (troupe::node_of(state.device).empty() || is_any_index(state.device)) return nullptr;
+    if (is_any_index(state.device)) return nullptr;
     throw;
   }
 }

@@ -24,7 +24,7 @@ bool is_compatible(const ValueSpec& value, const ValueSpec& wanted) {
 [[noreturn, gnu::noinline]] void refuse_output(const Graph& from, std::int32_t id, std::size_t i,
                                                const ValueSpec& made) {
   throw Error(Code::internal,
-              fmt::format("{}: inference said {} of output {}, the kernel made {}",
+              fmt::format("{}: inference expected {} of output {}, the kernel made {}",
                           from.describe(id), from.node(id).outputs[i].text(), i, made.text()));
 }
 

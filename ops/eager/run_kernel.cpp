@@ -65,7 +65,12 @@ void run_kernel_blocking(Kernel& kernel, std::span<Value> inputs, std::span<Valu
   context.set_tag(tag);
   Waiter waiter;
   context.set_sink(&waiter, nullptr);
-  kernel.run(context);
+  try {
+    kernel.run(context);
+  } catch (const Error&) { throw; } catch (...) {
+    // a user's kernel throws anything; callers add the op and its line to an Error
+    Status::from_current_exception().throw_if_error();
+  }
   if (!context.was_deferred()) return;
   // has no effect if the kernel has ended
   if (auto* queue = dynamic_cast<QueueState*>(use.state.get()); queue && is_alone)

@@ -10,6 +10,7 @@
 #include <troupe/ops/eager/bind_observer.hpp>
 #include <troupe/ops/eager/eager.hpp>
 #include <troupe/ops/graph/function_def.hpp>
+#include <troupe/ops/graph/subgraph.hpp>
 #include <troupe/ops/graph/tracing.hpp>
 
 namespace troupe::detail {
@@ -17,7 +18,10 @@ namespace {
 
 std::shared_ptr<StagedProgram> prepared(StagedFunction& f) {
   const std::lock_guard lock(f.in->mutex);
-  if (!f.program) f.program = f.in->host->stage(f.in->graph, f.inputs, f.outputs, f.keep);
+  if (!f.program) {
+    const Program own = program_of(f);
+    f.program = f.in->host->stage(own.graph, own.feeds, own.fetches, f.keep);
+  }
   return f.program;
 }
 
@@ -26,7 +30,8 @@ Kernel* prepared_there(StagedFunction& f, RemoteDevice& device) {
   const std::lock_guard lock(f.in->mutex);
   const auto known = f.there.find(&device);
   if (known != f.there.end()) return known->second.get();
-  return f.there.emplace(&device, device.stage(f.in->graph, f.inputs, f.outputs, f.keep))
+  const Program own = program_of(f);
+  return f.there.emplace(&device, device.stage(own.graph, own.feeds, own.fetches, f.keep))
       .first->second.get();
 }
 
@@ -45,12 +50,25 @@ std::vector<Value> replayed(StagedFunction& f, std::span<const Expr> inputs, Eag
   std::optional<Program> program;
   {
     const std::lock_guard lock(f.in->mutex);
-    program = prune(f.in->graph, f.inputs, f.outputs, f.keep);
+    program = program_of(f);
   }
   return scope.run_values(*program, inputs);
 }
 
 }  // namespace
+
+// The graph grows by gradients, whose effects are those of other functions.
+Program program_of(const StagedFunction& f) {
+  const Graph& graph = f.in->graph;
+  std::vector<Edge> roots = f.outputs;
+  if (f.keep == Keep::effects)
+    for (std::int32_t id = f.first; id < std::min(f.end, graph.size()); ++id)
+      if (has_effect(graph.node(id))) roots.push_back({id, 0});
+  Program program = prune(graph, f.inputs, roots);
+  program.fetches.resize(f.outputs.size());
+  program.graph.reserve_origins(graph.origins());
+  return program;
+}
 
 std::function<Expr(const Expr&, const Site&)> capture_into(StagedFunction& function,
                                                            Exprs& captures) {
@@ -76,8 +94,8 @@ void find_reads(StagedFunction& function, Eager& scope) {
   for (const std::int32_t i : read) {
     const StateSpec& spec = graph.states()[static_cast<std::size_t>(i)];
     if (!is_floating(spec.values[0].dtype) && !is_complex(spec.values[0].dtype)) continue;
-    function.reads.push_back(
-        {i, scope.declare(spec, Site()), &scope, spec.values[0], scope.state_of(spec).get()});
+    scope.resolve(spec);
+    function.reads.push_back({i, spec});
   }
 }
 
@@ -93,7 +111,7 @@ Exprs call_code(std::string name, const std::function<Exprs(Graph&)>& code, Eage
                   fmt::format("{}: its code creates '{}' at {}; create states outside of it", name,
                               spec.name, site.text()));
     };
-    const Tracing tracing(in->graph, nullptr, name, std::move(callbacks));
+    const Tracing tracing(in->graph, nullptr, name, std::move(callbacks), &scope);
     for (const Expr& e : code(in->graph)) {
       const Expr mine = &e.reader() == &in->graph ? e : in->graph.adopt(e, Site());
       function->outputs.push_back(mine.edge());
@@ -107,7 +125,7 @@ Exprs call_code(std::string name, const std::function<Exprs(Graph&)>& code, Eage
 std::string explain_staged(StagedFunction& function) {
   if (function.in->host) return prepared(function)->explain();
   const std::lock_guard lock(function.in->mutex);
-  return prune(function.in->graph, function.inputs, function.outputs, function.keep).graph.text();
+  return program_of(function).graph.text();
 }
 
 Exprs call_staged(const std::shared_ptr<StagedFunction>& function, std::span<const Expr> inputs,
@@ -117,7 +135,7 @@ Exprs call_staged(const std::shared_ptr<StagedFunction>& function, std::span<con
   std::vector<BindObserver*> told;
   std::shared_ptr<StagedFunction> run = function;
   for (BindObserver* o = BindObserver::innermost(); o; o = o->outer())
-    if (o->records(*function, inputs)) {
+    if (o->records(*function, inputs, scope)) {
       told.push_back(o);
       run = o->forward_of(run);
     }
@@ -140,7 +158,7 @@ Exprs call_staged(const std::shared_ptr<StagedFunction>& function, std::span<con
     out.reserve(values.size());
     for (Value& v : values) out.push_back(scope.hold(std::move(v)));
   }
-  for (BindObserver* o : told) o->called(function, inputs, out);
+  for (BindObserver* o : told) o->called(function, inputs, out, scope);
   out.resize(function->outputs.size());
   return out;
 }

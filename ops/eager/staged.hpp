@@ -5,7 +5,9 @@
 // or compiles it holds its mutex; a compiled program runs without.
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -40,20 +42,20 @@ struct StagedFunction {
   StagedFunction(std::string title, std::shared_ptr<StagedGraph> graph)
       : name(std::move(title)), in(std::move(graph)) {}
 
-  /// A floating variable that the program reads.
+  /// A floating variable that the program reads. A scope that calls the program resolves it to the
+  /// one of its own states that has this name.
   struct Read {
-    int state;       // in the graph
-    int of_scope;    // in `reader`
-    Reader* reader;  // the eager scope that declared it
-    ValueSpec spec;
-    const State* key;  // identifies the variable on a tape
+    int state;  // in the graph
+    StateSpec spec;
   };
 
   const std::string name;  // `function 'step' (train.cpp:41)`
   const std::shared_ptr<StagedGraph> in;
   std::vector<Edge> inputs;
   std::vector<Edge> outputs;
-  Keep keep = Keep::fetches;  // effects: all that the graph has are the function's
+  // effects: those of the graph's nodes from `first` up to `end` are the function's
+  Keep keep = Keep::fetches;
+  std::int32_t first = 0, end = std::numeric_limits<std::int32_t>::max();
   std::vector<Read> reads;
   // made when first used, under the graph's mutex
   std::shared_ptr<StagedProgram> program;
@@ -72,6 +74,10 @@ Exprs call_staged(const std::shared_ptr<StagedFunction>& function, std::span<con
 /// outlive the trace.
 std::function<Expr(const Expr& outside, const Site& site)> capture_into(StagedFunction& function,
                                                                         Exprs& captures);
+
+/// Returns the part of the function's graph that it needs, its effects included. All effects of the
+/// result are the function's. The caller holds the graph's mutex.
+Program program_of(const StagedFunction& function);
 
 /// Fills `reads` with the floating variables that the function's graph reads, its sub-graphs and
 /// the functions that it calls included; `scope` declares them.

@@ -10,6 +10,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -153,6 +154,28 @@ class OldFile final : public ReadableFile {
   const int fd_;
 };
 
+class FileLock final : public DiskLock {
+ public:
+  explicit FileLock(const std::string& path)
+      : fd_(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666)) {
+    int locked = -1;
+    do locked = fd_ < 0 ? -1 : flock(fd_, LOCK_EX);
+    while (locked != 0 && errno == EINTR);
+    if (locked == 0) return;
+    const int error = errno;
+    if (fd_ >= 0) close(fd_);
+    throw Error(Code::failed_precondition,
+                fmt::format("'{}' cannot be locked: {}; name a folder of a file system with locks",
+                            path, std::strerror(error)));
+  }
+  FileLock(const FileLock&) = delete;
+  FileLock& operator=(const FileLock&) = delete;
+  ~FileLock() override { close(fd_); }
+
+ private:
+  const int fd_;
+};
+
 class RealDisk final : public Disk {
  public:
   std::unique_ptr<WritableFile> create(const std::string& path, std::uint64_t bytes) override {
@@ -201,6 +224,9 @@ class RealDisk final : public Disk {
       static_cast<void>(fsync(directory));
       close(directory);
     }
+  }
+  std::unique_ptr<DiskLock> lock(const std::string& path) override {
+    return std::make_unique<FileLock>(path);
   }
   void remove(const std::string& path) override {
     std::error_code error;

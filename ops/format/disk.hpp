@@ -24,6 +24,8 @@
 
 namespace troupe {
 
+namespace detail {
+
 /// A new file. Its destructor removes what was not placed.
 class WritableFile {
  public:
@@ -53,6 +55,12 @@ class ReadableFile {
   const std::uint64_t size_;
 };
 
+/// The lock of a file, held until this is destroyed or the process ends.
+class DiskLock {
+ public:
+  virtual ~DiskLock() = default;
+};
+
 class Disk {
  public:
   virtual ~Disk() = default;
@@ -65,16 +73,21 @@ class Disk {
   virtual std::vector<std::string> names(const std::string& folder) = 0;
   /// Makes a folder and those above it. Throws failed_precondition.
   virtual void make_folder(const std::string& folder) = 0;
+  /// Waits until no other owner, of whatever process, has the lock of this file, and takes it.
+  /// Makes the file, which is empty and stays. Throws failed_precondition.
+  virtual std::unique_ptr<DiskLock> lock(const std::string& path) = 0;
   /// Removes a file, if it is there. Throws failed_precondition.
   virtual void remove(const std::string& path) = 0;
 };
 
+}  // namespace detail
+
 /// The disk of this machine.
-Disk& real_disk();
+detail::Disk& real_disk();
 
 /// Returns a small file's contents. Throws as `Disk::open` and `ReadableFile::read`.
-std::string read_text(Disk& disk, const std::string& path);
+std::string read_text(detail::Disk& disk, const std::string& path);
 /// Replaces a small file. Throws as `WritableFile::write`.
-void write_text(Disk& disk, const std::string& path, const std::string& text);
+void write_text(detail::Disk& disk, const std::string& path, const std::string& text);
 
 }  // namespace troupe

@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include <troupe/devices/base/internal.hpp>
 #include <troupe/ops/format/crc64.hpp>
 #include <troupe/ops/format/disk.hpp>
 #include <troupe/ops/format/tensor_image.hpp>

@@ -31,6 +31,6 @@ TensorImage tensor_image(const std::string& path, const NamedTensors& tensors,
                          const std::map<std::string, std::string>& metadata);
 
 /// Throws as load_safetensors does for a file that is open.
-TensorFile load_tensors(ReadableFile& file);
+TensorFile load_tensors(detail::ReadableFile& file);
 
 }  // namespace troupe

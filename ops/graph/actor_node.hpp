@@ -11,8 +11,9 @@
 //
 // Name: the open scopes prefix it. Nodes of one graph, and graphs of one engine, that name the same
 // actor share it. Its class or function, the values that a function has captured, its options and
-// outputs must agree, else already_exists; captured values are compared only if they are plain
-// bytes. Ownership: the engine makes the actor at its first firing and keeps it between runs.
+// outputs must agree, else already_exists. Captured values are compared as bytes; captured strings,
+// vectors and the like never agree, because they cannot be compared: capture a pointer to them.
+// Ownership: the engine makes the actor at its first firing and keeps it between runs.
 // Threads: one firing at a time, in program order within a run, in every iteration of the branch
 // that is taken; on a worker, or on a thread of its own if `blocks` is set (a deterministic engine
 // has no other threads). The actor runs on the host. Trouble: an exception fails the run of that
@@ -22,6 +23,7 @@
 // the 4th failure, and every firing fails. Queued firings are not lost.
 #pragma once
 
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <span>
@@ -48,19 +50,29 @@ struct ActorOptions {
 
 namespace detail {
 
+/// The values in a function object: their bytes, with zeros between them; or the mere fact that
+/// there are some, which cannot be compared.
+struct CapturedValues {
+  std::string bytes = {};
+  bool is_comparable = true;
+};
+
 /// The factory and options of a user's actor; other nodes refer to it by name, it is never
 /// serialised.
 struct ActorDefinition {
   std::function<std::unique_ptr<NodeActor>()> make;
   ActorOptions options;
   // Distinguish actors: the type of the class, function or factory, null if it is not known; and
-  // the bytes that a function has captured, empty if they cannot be compared.
+  // what a function or factory has captured.
   const std::type_info* source = nullptr;
-  std::string captured = {};
+  CapturedValues captured = {};
 };
 
-/// False if the two are known to differ in class, function, captured values or options.
+/// False if the two differ in class, function, captured values or options, or if both are not one
+/// definition and have captured values that cannot be compared.
 bool is_same_actor(const ActorDefinition& a, const ActorDefinition& b);
+/// Returns how two actors that are not the same differ, as an object of `has`.
+const char* difference_of_actors(const ActorDefinition& a, const ActorDefinition& b);
 
 }  // namespace detail
 
@@ -94,14 +106,23 @@ Exprs actor_node(Reader& reader, const std::string& name, std::vector<Expr> inpu
                  std::vector<ValueSpec> outputs, ActorDefinition definition,
                  std::source_location at);
 
-/// Returns the bytes of a function object if objects of its type are equal exactly if their bytes
-/// are; else empty.
+/// Returns the values in a function object. They are comparable if objects of its type are copied
+/// as bytes and the bytes between values are known: there are none, or the compiler can clear them.
 template <class F>
-std::string captured_bytes(const F& f) {
-  if constexpr (std::is_trivially_copyable_v<F> && !std::is_empty_v<F> &&
-                std::has_unique_object_representations_v<F>)
-    return std::string(reinterpret_cast<const char*>(&f), sizeof(F));
-  else return {};
+CapturedValues captured_by(const F& f) {
+  if constexpr (std::is_empty_v<F>) return {};
+  else if constexpr (!std::is_trivially_copyable_v<F>) return {{}, false};
+  else {
+    alignas(F) unsigned char bytes[sizeof(F)];
+    std::memcpy(bytes, static_cast<const void*>(&f), sizeof(F));
+#if __has_builtin(__builtin_clear_padding)
+    __builtin_clear_padding(reinterpret_cast<F*>(bytes));
+#else
+    constexpr bool is_one_number = sizeof(F) == alignof(F) && sizeof(F) <= sizeof(double);
+    if (!std::has_unique_object_representations_v<F> && !is_one_number) return {{}, false};
+#endif
+    return {std::string(reinterpret_cast<const char*>(bytes), sizeof(F)), true};
+  }
 }
 
 }  // namespace detail
@@ -137,10 +158,21 @@ actor_node(Reader& reader, const std::string& name, std::vector<Expr> inputs,
     void receive(std::span<const Tensor> in, std::span<Tensor> out) override { function(in, out); }
     F function;
   };
-  std::string captured = detail::captured_bytes(f);
+  CapturedValues captured = captured_by(f);
   return detail::actor_node(
       reader, name, std::move(inputs), std::move(outputs),
       {[f] { return std::make_unique<Wrapped>(f); }, options, &typeid(F), std::move(captured)}, at);
+}
+
+/// A factory of actors.
+template <class F>
+requires(std::is_class_v<F>&& std::is_invocable_r_v<std::unique_ptr<NodeActor>, F&>) Exprs
+    actor_node(Reader& reader, const std::string& name, std::vector<Expr> inputs,
+               std::vector<ValueSpec> outputs, F make, ActorOptions options = {},
+               std::source_location at = std::source_location::current()) {
+  CapturedValues captured = captured_by(make);
+  return detail::actor_node(reader, name, std::move(inputs), std::move(outputs),
+                            {std::move(make), options, &typeid(F), std::move(captured)}, at);
 }
 
 }  // namespace detail

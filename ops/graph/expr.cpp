@@ -16,6 +16,7 @@
 #include <troupe/ops/graph/op.hpp>
 #include <troupe/ops/graph/reader.hpp>
 #include <troupe/ops/graph/spare_exprs.hpp>
+#include <troupe/ops/graph/tracing.hpp>
 #include <troupe/ops/graph/variable.hpp>
 
 namespace troupe {
@@ -54,33 +55,23 @@ DType Expr::dtype() const { return spec().dtype; }
 Shape Expr::shape() const { return spec().shape; }
 const Value& Expr::held() const {
   if (!reader_ && !value_.has_value()) reader();
-  if (!value_.has_value())
-    throw Error(
-        Code::failed_precondition,
-        "a graph's expression has no value while the graph is built; run the graph and fetch it");
-  return value_;
+  if (value_.has_value()) return value_;
+  const auto* graph = dynamic_cast<const Graph*>(reader_);
+  const std::string what = graph ? graph->describe(edge_.node) : "a graph's expression";
+  if (const Tracing* const trace = Tracing::active())
+    throw Error(Code::failed_precondition,
+                fmt::format("{} has no value while {} is traced; return it and read the result, or "
+                            "read it in a host_callback",
+                            what, trace->name()));
+  throw Error(
+      Code::failed_precondition,
+      fmt::format("{} has no value while the graph is built; run the graph and fetch it", what));
 }
 const Tensor& Expr::value() const {
   if (held().is_list())
     throw Error(Code::failed_precondition,
                 "a list is no tensor; read, stack or concatenate it first");
   return value_.tensor();
-}
-
-Expr::operator bool() const {
-  if (const auto* graph = dynamic_cast<const Graph*>(&reader()); graph && !value_.has_value())
-    throw Error(Code::failed_precondition,
-                fmt::format("C++ asks whether {} is true, and it has no value while the graph is "
-                            "built; use cond(), while_loop() or where() instead of if, while and "
-                            "?:, and logical_and() instead of &&",
-                            graph->describe(edge_.node)));
-  const Tensor& t = value();
-  if (t.elements() != 1 || t.dtype() == DType::string)
-    throw Error(Code::invalid_argument,
-                fmt::format("C++ asks whether {} is true, which is no single number; reduce it "
-                            "with any() or all()",
-                            spec().text()));
-  return t.at(0) != 0;
 }
 
 Operand::Operand(const Variable& v, Site at) : expr_(v.read(at)), site_(at) {}
@@ -93,12 +84,6 @@ Expr& operator+=(Expr& x, Operand y) { return become(x, "Add", y), x; }
 Expr& operator-=(Expr& x, Operand y) { return become(x, "Sub", y), x; }
 Expr& operator*=(Expr& x, Operand y) { return become(x, "Mul", y), x; }
 Expr& operator/=(Expr& x, Operand y) { return become(x, "Div", y), x; }
-
-std::ostream& operator<<(std::ostream& out, const Expr& e) {
-  if (e.is_empty()) return out << "an empty expression";
-  if (e.spec().is_list() || dynamic_cast<Graph*>(&e.reader())) return out << e.spec().text();
-  return out << e.value();
-}
 
 namespace detail {
 

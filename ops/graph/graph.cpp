@@ -15,6 +15,14 @@
 
 namespace troupe {
 
+namespace {
+// The traced function whose code runs now, for errors.
+std::string in_trace() {
+  const Tracing* const trace = Tracing::active();
+  return trace ? ", in " + trace->name() : std::string();
+}
+}  // namespace
+
 Graph::Id::Id() {
   static std::atomic<std::uint64_t> next{1};  // publishes nothing: only its own value is used
   value = next.fetch_add(1, std::memory_order_relaxed);
@@ -76,8 +84,8 @@ void Graph::require_open(std::string_view op, const Site& site) const {
   if (is_sealed_)
     throw Error(
         Code::invalid_argument,
-        fmt::format("{} at {} uses a value from inside {}; only its results are known outside", op,
-                    site.text(), what_));
+        fmt::format("{} at {}{} uses a value from inside {}; only its results are known outside",
+                    op, site.text(), in_trace(), what_));
 }
 
 Exprs Graph::bind_here(const OpDef& op, std::span<const Expr> inputs, Attrs attrs, const Site& site,
@@ -147,9 +155,10 @@ bool Graph::stands_for(const Reader& reader, Edge e) const {
 void Graph::refuse_foreign(const Expr& foreign, const Site& site) const {
   const auto* other = dynamic_cast<const Graph*>(&foreign.reader());
   if (other && (other->outer_ || other->is_sealed_))
-    throw Error(Code::invalid_argument,
-                fmt::format("at {}: {} is inside {}; only its results are known outside",
-                            site.text(), other->describe(foreign.edge().node), other->what_));
+    throw Error(
+        Code::invalid_argument,
+        fmt::format("at {}{}: {} is inside {}; only its results are known outside", site.text(),
+                    in_trace(), other->describe(foreign.edge().node), other->what_));
   throw Error(Code::invalid_argument, fmt::format("at {}: expressions of two graphs meet; build "
                                                   "one graph, or feed one's output to the other",
                                                   site.text()));
@@ -328,12 +337,8 @@ struct Halves {
       company = text.substr(at);
       text = text.substr(0, at == 0 ? 0 : at - 1);
     }
-    while (text.starts_with("/node:") || text.starts_with("/label:")) {
-      const std::size_t end = std::min(text.find('/', 1), text.size());
-      where += text.substr(0, end);
-      text.remove_prefix(end);
-    }
-    device = text;
+    where = find_places(text);
+    device = text.substr(where.size());
   }
   std::string text() const {
     std::string all = where;

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <troupe/devices/base/internal.hpp>
+#include <troupe/ops/graph/actor_node.hpp>
 
 namespace troupe {
 
@@ -41,10 +42,8 @@ namespace {
   if (!is_one_kind)
     why = fmt::format("the name is taken by {}; give one of them another name", first.text());
   else if (first.kind == actor)
-    why = fmt::format(
-        "{} has another class, function, captured values, options or outputs; give "
-        "one of them another name, or open a scope for each",
-        first.text());
+    why = fmt::format("{} has {}; give one of them another name, or open a scope for each",
+                      first.text(), difference_of_actors(*first.actor, *second.actor));
   else
     why = fmt::format(
         "{} is declared already; open a scope for each, or share it by {}", first.text(),

@@ -168,6 +168,14 @@ bool holds_string(std::span<const DType> types) {
 
 namespace detail {
 
+void require_outputs(KernelContext& context) {
+  if (context.was_deferred()) return;
+  const std::span<Value> outputs = context.all_outputs();
+  for (std::size_t i = 0; i < outputs.size(); ++i)
+    if (!outputs[i].has_value())
+      throw Error(Code::internal, fmt::format("its kernel has set no output {}", i));
+}
+
 std::unique_ptr<Kernel> make_node_kernel(const OpDef& op, const KernelSetup& setup) {
   const bool yields_strings = holds_string(setup.output_types);
   if (!setup.device.is_synchronous() && (yields_strings || holds_string(setup.input_types)) &&

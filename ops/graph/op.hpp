@@ -142,6 +142,9 @@ const OpDef& find_op(std::string_view name);
 /// All registered ops, by name.
 std::vector<const OpDef*> all_ops();
 
+/// Throws internal if a kernel has returned without one of its outputs.
+void require_outputs(KernelContext& context);
+
 /// Fills one definition; the argument of TROUPE_OP's body.
 class OpBuilder {
  public:
@@ -165,14 +168,23 @@ class OpBuilder {
   void gradient(std::function<void(Gradient&)> f) { def_.gradient = std::move(f); }
   void not_differentiable() { def_.differentiable = false; }
   void kernel(KernelFactory f) { def_.kernel = std::move(f); }
-  /// A kernel that is one function and keeps nothing between firings.
+  /// A kernel that is one function and keeps nothing between firings. It sets each output, or the
+  /// run fails.
   void run(void (*f)(KernelContext&)) {
-    def_.kernel = [f](const KernelSetup&) { return make_kernel(f); };
+    def_.kernel = [f](const KernelSetup&) {
+      return make_kernel([f](KernelContext& c) {
+        f(c);
+        require_outputs(c);
+      });
+    };
   }
   /// A kernel that is one function of its context and the node's attributes.
   void run(void (*f)(KernelContext&, const Attrs&)) {
     def_.kernel = [f](const KernelSetup& s) {
-      return make_kernel([f, a = s.attrs](KernelContext& c) { f(c, a); });
+      return make_kernel([f, a = s.attrs](KernelContext& c) {
+        f(c, a);
+        require_outputs(c);
+      });
     };
   }
   /// The kernel calls these primitives. On a device that lacks one the kernel runs on the host.

@@ -21,7 +21,7 @@ void require_name(const std::string& name, std::string_view what, const Site& at
 void require_numbers(DType dtype, std::string_view what, const Site& at) {
   if (dtype == DType::string)
     throw Error(Code::invalid_argument,
-                fmt::format("{} at {}: strings are no numbers", what, at.text()));
+                fmt::format("{} at {}: expected a numeric dtype, got string", what, at.text()));
 }
 
 void require_queue(const std::string& name, const std::vector<ValueSpec>& components,
@@ -97,6 +97,9 @@ Variable Reader::variable(const std::string& name, DType dtype, const Shape& sha
                 "variable '" + name + "' at " + Site(at).text() +
                     ": Initializer::orthogonal makes floating matrices of one axis or more, not " +
                     ValueSpec{dtype, shape}.text());
+  if (const std::string why = init.misfit(dtype); !why.empty())
+    throw Error(Code::invalid_argument,
+                "variable '" + name + "' at " + Site(at).text() + ": " + why);
   StateSpec spec;
   spec.kind = StateSpec::Kind::variable;
   spec.name = name;
@@ -155,6 +158,8 @@ Variable Reader::variable(const std::string& name, const Expr& initial, At at) {
                 fmt::format("variable '{}' at {}: its initial value must be a tensor of a shape "
                             "known in full, not {}",
                             name, Site(at).text(), spec.text()));
+  if (trace->callbacks().starts_as_expression)
+    trace->callbacks().starts_as_expression(name, site_for(at));
   const Variable made = variable(name, spec.dtype, spec.shape, Initializer::constant(0), at);
   trace->callbacks().initialized(state_spec(made.state()), initial, site_for(at));
   return made;

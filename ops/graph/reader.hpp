@@ -120,8 +120,9 @@ class Reader {
   /// A mutable tensor that outlives runs. On a graph its name is `SCOPES/name`, with the scopes
   /// that `Graph::scope` has opened; if it begins with '/', the rest is the whole name. Throws
   /// already_exists, naming both lines, if the graph has declared that name: share a variable by
-  /// its handle or by `find_variable`. Graphs of one engine share variables by name. An eager scope
-  /// has no scopes, and there a declaration that its line repeats gives the same variable.
+  /// its handle or by `find_variable`. Graphs of one engine share variables by name; a second
+  /// initial value is not used, and `compile` warns of it. An eager scope has no scopes, and there
+  /// a declaration that its line repeats gives the same variable.
   Variable variable(const std::string& name, const Tensor& initial, At at = At::current());
   Variable variable(const std::string& name, DType dtype, const Shape& shape, Initializer init,
                     At at = At::current());

@@ -9,8 +9,10 @@
 #include <fmt/format.h>
 
 #include <troupe/devices/base/internal.hpp>
+#include <troupe/devices/base/representable.hpp>
 #include <troupe/devices/device/device.hpp>
 #include <troupe/ops/graph/actor_node.hpp>
+#include <troupe/ops/graph/no_value.hpp>
 
 namespace troupe {
 
@@ -107,6 +109,19 @@ Tensor orthonormal(const RandomKey& key, double gain, DType dtype, const Shape& 
 }
 
 }  // namespace
+
+std::string Initializer::misfit(DType dtype) const {
+  if (kind == Kind::constant)
+    return is_representable(dtype, a) ? "" : fmt::format("{} has no value {}", name_of(dtype), a);
+  if (kind != Kind::uniform && kind != Kind::normal && kind != Kind::truncated_normal) return "";
+  const bool is_uniform = kind == Kind::uniform;
+  if (!is_floating(dtype) && !is_complex(dtype))
+    return fmt::format("draws are of floating dtypes, not of {}", name_of(dtype));
+  if (!std::isfinite(a) || !std::isfinite(b) || (is_uniform ? a > b : b < 0))
+    return is_uniform ? fmt::format("draws cannot be uniform from {} to {}", a, b)
+                      : fmt::format("draws cannot be normal of mean {} and deviation {}", a, b);
+  return "";
+}
 
 Tensor Initializer::make(const std::string& name, DType dtype, const Shape& shape,
                          std::uint64_t fallback) const {
@@ -236,13 +251,11 @@ Ref<State> StateStore::get(const StateSpec& spec) {
   if (it == states_.end()) it = states_.emplace(spec.name, Entry{spec, make(spec)}).first;
   else if (!it->second.spec.is_same(spec))
     throw Error(Code::already_exists,
-                fmt::format("{}: the engine has {} already, with another {}; give one of them "
-                            "another name",
+                fmt::format("{}: the engine has {} already, with {}; give one of them another name",
                             spec.text(), it->second.spec.text(),
-                            spec.kind == StateSpec::Kind::actor &&
-                                    it->second.spec.kind == StateSpec::Kind::actor
-                                ? "class, function, captured values, options or outputs"
-                                : "dtype, shape or kind"));
+                            spec.actor && it->second.spec.actor
+                                ? difference_of_actors(*it->second.spec.actor, *spec.actor)
+                                : "another dtype, shape or kind"));
   return it->second.state;
 }
 
@@ -369,6 +382,7 @@ Tensor VariableState::snapshot() {
   while (!try_acquire()) std::this_thread::yield();
   Tensor t = value_;
   release(false);
+  require_value(t);
   return t;
 }
 
@@ -517,6 +531,35 @@ void QueueState::close() {
       ended.push_back(
           {std::move(p.done), Status(Code::failed_precondition, "the queue was closed"), {}});
     producers_.clear();
+    settle(ended);
+  }
+  answer(ended);
+}
+
+QueueState::Contents QueueState::contents() const {
+  std::lock_guard lock(mutex_);
+  Contents all{
+      {elements_.begin() + static_cast<std::ptrdiff_t>(head_), elements_.end()}, draws_, closed_};
+  for (const Producer& p : producers_) all.elements.push_back(p.element);
+  return all;
+}
+
+void QueueState::replace(Contents contents) {
+  for (const std::vector<Value>& element : contents.elements) check(element).throw_if_error();
+  std::vector<Ended> ended;
+  {
+    std::lock_guard lock(mutex_);
+    for (Producer& p : producers_) ended.push_back({std::move(p.done), Status(), {}});
+    producers_.clear();
+    elements_.clear();
+    head_ = 0;
+    draws_ = contents.draws;
+    closed_ = contents.is_closed;
+    const std::uint64_t no_run = RunInfo().id;
+    for (std::vector<Value>& element : contents.elements)
+      if (static_cast<std::int64_t>(elements_.size()) < capacity_)
+        elements_.push_back(std::move(element));
+      else producers_.push_back({no_run, std::move(element), [](const Status&, const auto&) {}});
     settle(ended);
   }
   answer(ended);

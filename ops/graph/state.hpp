@@ -48,6 +48,9 @@ struct Initializer {
   /// Saxe et al. (ICLR 2014): `gain` times a matrix with orthonormal columns, or rows if there are
   /// fewer of them. The rows are all axes but the last. Floating dtypes of one axis or more.
   static Initializer orthogonal(double gain = 1, Seed seed = {});
+  /// Returns why it makes no values of this dtype: a constant that the dtype lacks, draws of
+  /// a dtype that is not floating, a range or a deviation that is none. Empty: it does.
+  std::string misfit(DType dtype) const;
   /// `fallback`: the seed where there is none of its own.
   Tensor make(const std::string& name, DType dtype, const Shape& shape,
               std::uint64_t fallback = 0) const;
@@ -210,6 +213,18 @@ class QueueState final : public State {
   void close();
   std::int64_t size() const;
   void cancel(std::uint64_t run_id, const Status& status) override;
+
+  /// A queue's elements in its own order, and those of waiting enqueues behind them.
+  struct Contents {
+    std::vector<std::vector<Value>> elements;
+    std::uint64_t draws = 0;  // by which a shuffling queue has chosen elements
+    bool is_closed = false;
+  };
+  Contents contents() const;
+  /// Replaces the elements, those of waiting enqueues too, which end as if there had been room.
+  /// Elements for which there is no room wait as enqueues do. Throws invalid_argument for an
+  /// element that is not of the queue's components; the queue is unchanged then.
+  void replace(Contents contents);
 
  private:
   struct Producer {

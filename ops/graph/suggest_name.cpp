@@ -25,11 +25,16 @@ int edit_distance(std::string_view a, std::string_view b) {
 
 }  // namespace
 
-std::string did_you_mean(std::string_view name, const std::vector<std::string_view>& names) {
+std::string_view nearest_name(std::string_view name, const std::vector<std::string_view>& names) {
   std::string_view nearest;
   int best = std::min(4, static_cast<int>(name.size()));
   for (std::string_view other : names)
     if (const int d = edit_distance(name, other); d < best) best = d, nearest = other;
+  return nearest;
+}
+
+std::string did_you_mean(std::string_view name, const std::vector<std::string_view>& names) {
+  const std::string_view nearest = nearest_name(name, names);
   return nearest.empty() ? std::string() : fmt::format("; did you mean '{}'?", nearest);
 }
 

@@ -10,13 +10,16 @@
 #pragma once
 
 #include <functional>
+#include <mutex>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <troupe/ops/graph/expr.hpp>
 
 namespace troupe {
 
+class Eager;
 class Graph;
 namespace detail {
 
@@ -31,19 +34,33 @@ class Tracing {
     std::function<Expr(const Expr& outside, const Site& site)> capture;
     /// A state was declared on an eager scope. Throws to refuse it.
     std::function<void(const StateSpec& spec, const Site& site)> declared;
+    /// A variable of this name is about to be declared, whose first value is an expression of the
+    /// graph. Throws to refuse it; empty: it is not refused.
+    std::function<void(const std::string& name, const Site& site)> starts_as_expression = {};
     /// A variable that was declared gets `initial`, an expression of the graph, as its first value.
-    std::function<void(const StateSpec& spec, const Expr& initial, const Site& site)> initialized;
+    std::function<void(const StateSpec& spec, const Expr& initial, const Site& site)> initialized =
+        {};
   };
 
   /// `caller`: the outermost graph that the traced function is called in; null: an eager scope.
-  Tracing(Graph& graph, const Graph* caller, std::string name, Callbacks callbacks)
+  /// `scope`: the eager scope that the code is traced in, whose states it may use; null: any.
+  Tracing(Graph& graph, const Graph* caller, std::string name, Callbacks callbacks,
+          Eager* scope = nullptr)
       : graph_(graph), caller_(caller), name_(std::move(name)), callbacks_(std::move(callbacks)),
-        outer_(std::exchange(innermost(), this)) {}
+        scope_(scope), outer_(std::exchange(innermost(), this)) {}
   Tracing(Tracing&&) = delete;
   ~Tracing() { innermost() = outer_; }
 
   /// The innermost trace of this thread; null: eager scopes compute.
   static Tracing* active() { return innermost(); }
+
+  /// One thread traces at a time, in all functions: a trace may call other functions, in any order.
+  /// It is locked before the mutex of any staged graph. Code that is traced must not wait for
+  /// another thread that traces.
+  static std::recursive_mutex& mutex() {
+    static std::recursive_mutex one;
+    return one;
+  }
 
   /// While it lives, this thread traces nothing, and eager scopes compute.
   class Suspended {
@@ -68,6 +85,10 @@ class Tracing {
   /// `function 'step' (train.cpp:41)`.
   const std::string& name() const { return name_; }
   const Callbacks& callbacks() const { return callbacks_; }
+  Eager* scope() const { return scope_; }
+  /// The device scopes that are open in the code, outer ones first: functions that it calls run
+  /// there, too.
+  std::vector<std::string>& devices() { return devices_; }
 
  private:
   static Tracing*& innermost() {
@@ -79,6 +100,8 @@ class Tracing {
   const Graph* const caller_;
   const std::string name_;
   const Callbacks callbacks_;
+  Eager* const scope_;
+  std::vector<std::string> devices_;
   Tracing* const outer_;
 };
 

@@ -54,9 +54,10 @@ class Queue {
   using At = std::source_location;
   Queue(detail::Reader* reader, int state) : reader_(reader), state_(state) {}
   /// Yields the queue's size after it, as i64: 0 if a waiting dequeue took the element. Waits while
-  /// the queue is full (eagerly: refused).
+  /// the queue is full, eagerly too. Enqueues and dequeues of one queue are not in program order:
+  /// let one depend on the other's result if the order counts.
   Expr enqueue(std::initializer_list<Operand> components) const;
-  /// One element's components. Waits while the queue is empty (eagerly: refused).
+  /// One element's components. Waits while the queue is empty, eagerly too.
   Exprs dequeue(At at = At::current()) const;
   Expr size(At at = At::current()) const;
   /// Yields the size at closing. Elements in the queue can still be dequeued.

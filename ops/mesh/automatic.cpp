@@ -80,12 +80,13 @@ class LayoutSearch {
       const auto add = [&](const detail::Axes& axes) {
         for (detail::DimId d : detail::flat(axes)) {
           if (!names_.dims().is_named(d)) continue;
-          const Dim& dim = names_.dims()[d];
+          const Dim dim{name_of_rule(d), names_.dims()[d].size};
           const auto [it, is_new] = number.try_emplace(dim.name, dims_.size());
           if (is_new) {
             dims_.push_back(dim);
             weight.push_back(0);
           }
+          dims_[it->second].size = std::min(dims_[it->second].size, dim.size);
           kernel.dims.insert(it->second);
         }
       };
@@ -98,7 +99,7 @@ class LayoutSearch {
       if (is_split_by_rules(g.node(id))) {
         std::set<std::size_t> together;
         for (detail::DimId d : detail::flat(names_.of(Edge{id, 0})))
-          if (names_.dims().is_named(d)) together.insert(number.at(names_.dims()[d].name));
+          if (names_.dims().is_named(d)) together.insert(number.at(name_of_rule(d)));
         if (together.size() > 1) together_.insert(std::move(together));
       }
       if (kernel.ns > 0) kernels_.push_back(std::move(kernel));
@@ -108,6 +109,12 @@ class LayoutSearch {
                      [&](std::size_t a, std::size_t b) { return weight[a] > weight[b]; });
     for (const Dim& dim : dims_)
       for (int axis = 0; axis < mesh_.rank(); ++axis) choice_.variables += may_split(dim, axis);
+  }
+  // The dimension whose rule a dimension follows: parts of a batch are split as the batch is.
+  std::string name_of_rule(detail::DimId d) const {
+    std::string_view name = names_.dims()[d].name;
+    while (detail::whole_of(name) != name) name = detail::whole_of(name);
+    return std::string(name);
   }
   // Lowering refuses two dimensions of the result on one axis.
   static bool is_split_by_rules(const Node& n) {

@@ -17,6 +17,23 @@
 namespace troupe::mesh {
 namespace {
 
+using Arguments = std::vector<std::pair<Edge, std::string>>;
+
+detail::Names& names_of(const Graph& graph);
+
+// The names of outer values that a sub-graph uses, of those from node `from` on, as text.
+Arguments named_captures(const Graph& graph, std::int32_t from) {
+  Arguments taken;
+  for (const Graph::Capture& c : graph.captures()) {
+    const auto* outer = dynamic_cast<const Graph*>(&c.outer.reader());
+    if (c.inner.node < from || !outer || !c.outer.shape().is_known()) continue;
+    const detail::Names& names = names_of(*outer);
+    const detail::Axes& axes = names.of(c.outer.edge());
+    if (names.has_name(axes)) taken.emplace_back(c.inner, axes_text(names.dims(), axes));
+  }
+  return taken;
+}
+
 // The names of a graph that this thread builds. A graph only grows, so that each node is analysed
 // once, unless a gradient extends a loop. Some graphs are kept, because the building of a body
 // alternates between it and the graph around it.
@@ -30,13 +47,22 @@ detail::Names& names_of(const Graph& graph) {
   thread_local std::array<Known, kKept> all;
   thread_local std::size_t oldest = 0;
   const std::uint64_t extensions = graph.version() - static_cast<std::uint64_t>(graph.size());
-  auto known = std::find_if(all.begin(), all.end(), [&](const Known& k) {
-    return k.graph == &graph && k.id == graph.id();
-  });
-  if (known == all.end()) known = all.begin() + static_cast<std::ptrdiff_t>(oldest++ % kKept);
-  if (known->graph != &graph || known->id != graph.id() || known->extensions != extensions)
-    *known = {&graph, graph.id(), extensions, std::make_unique<detail::Names>(graph)};
-  known->names->extend();
+  const auto find = [&] {
+    return std::find_if(all.begin(), all.end(), [&](const Known& k) {
+      return k.graph == &graph && k.id == graph.id() && k.extensions == extensions;
+    });
+  };
+  const auto first = find();
+  // It looks at the graphs around this one, which may take its place.
+  const Arguments taken = named_captures(graph, first == all.end() ? 0 : first->names->size());
+  auto known = find();
+  if (known == all.end()) {
+    known = std::find_if(all.begin(), all.end(), [&](const Known& k) { return k.graph == &graph; });
+    if (known == all.end()) known = all.begin() + static_cast<std::ptrdiff_t>(oldest++ % kKept);
+    const Arguments captured = first == all.end() ? taken : named_captures(graph, 0);
+    *known = {&graph, graph.id(), extensions, std::make_unique<detail::Names>(graph, captured)};
+  }
+  known->names->extend(taken);
   return *known->names;
 }
 
@@ -107,9 +133,10 @@ Exprs align_by_name(Graph& here, std::span<const Expr> inputs, const Site& site)
 
 class Call {
  public:
+  /// A call that binds where expressions are being built: in a body, outer values come in.
   Call(const char* what, const Expr& x, const MeshAt& at) : what_(what), site_(at) {
     if (x.is_empty()) refuse("the expression is empty");
-    graph_ = dynamic_cast<Graph*>(&x.reader());
+    graph_ = dynamic_cast<Graph*>(&x.reader().current());
     if (!graph_)
       refuse("dimensions have names in graphs, and this is an eager value; build a Graph");
   }
@@ -119,14 +146,12 @@ class Call {
   }
   const Site& site() const { return site_; }
   Graph& graph() const { return *graph_; }
-  const detail::Axes& axes(const Expr& x) const {
-    if (dynamic_cast<const Graph*>(&x.reader()) != graph_)
-      refuse("its operands are of different graphs");
-    return names().of(x.edge());
-  }
+  /// x in this graph.
+  Expr here(const Expr& x) const { return &x.reader() == graph_ ? x : graph_->adopt(x, site_); }
+  const detail::Axes& axes(const Expr& x) const { return names().of(here(x).edge()); }
   detail::Names& names() const { return names_of(*graph_); }
   std::string text(const detail::Axis& axis) const { return names().dims().text(axis); }
-  std::string describe(const Expr& x) const { return graph_->describe(x.edge().node); }
+  std::string describe(const Expr& x) const { return graph_->describe(here(x).edge().node); }
 
   /// The axis of x that is `dim`.
   std::size_t axis(const Expr& x, const Dim& dim) const {
@@ -213,8 +238,10 @@ Expr named(const Expr& x, const Dims& dims, MeshAt at) {
 Dims dims_of(const Expr& x, MeshAt at) {
   const Call call("dims_of", x, at);
   Dims dims;
-  const detail::DimTable& table = call.names().dims();
-  for (const detail::Axis& axis : call.axes(x)) {
+  const auto* own = dynamic_cast<const Graph*>(&x.reader());
+  const detail::Names& names = own ? names_of(*own) : call.names();
+  const detail::DimTable& table = names.dims();
+  for (const detail::Axis& axis : names.of(own ? x.edge() : call.here(x).edge())) {
     std::string name;
     for (detail::DimId d : axis) name += (name.empty() ? "" : "*") + table[d].name;
     dims.push_back({table.has_name(axis) ? name : "", table.extent(axis)});
@@ -261,7 +288,7 @@ Expr einsum(const std::vector<Expr>& operands, const Dims& result, MeshAt at) {
   std::string equation;
   for (std::size_t i = 0; i < operands.size(); ++i) {
     if (i > 0) equation += ',';
-    call.axes(operands[i]);
+    if (operands[i].is_empty()) call.refuse("an operand is empty");
     for (const Dim& d : dims_of(operands[i], at)) equation += letter_of(d);
   }
   const std::size_t known = letters.size();
@@ -318,6 +345,31 @@ Expr softmax(const Expr& x, const Dim& along, MeshAt at) {
 }
 
 namespace detail {
+
+Parted parted(const Expr& x, const Dim& batch, std::int64_t count, const char* what, MeshAt at) {
+  const Call call(what, x, at);
+  const std::size_t axis = call.axis(x, batch);
+  const Axes axes = call.axes(x);
+  const std::string part = fmt::format("{}/{}:{}", batch.name, count, batch.size / count);
+  const auto text_of_all = [&](const std::string& of_batch) {
+    std::string text;
+    for (std::size_t a = 0; a < axes.size(); ++a)
+      text += (a ? ";" : "") + (a == axis ? of_batch : axes_text(call.names().dims(), {axes[a]}));
+    return text;
+  };
+  Shape shape = x.shape();
+  shape.set(static_cast<int>(axis), batch.size / count);
+  shape = shape.with_inserted(static_cast<int>(axis) + 1, count);
+  const Reader::AtSite site(x.reader(), call.site());
+  const Expr two = with_names(x, text_of_all(fmt::format("{}*:{}", part, count)), call.site());
+  return {troupe::reshape(two, shape), static_cast<std::int64_t>(axis) + 1, text_of_all(part)};
+}
+
+Expr part_of(const Parted& x, const Expr& i, MeshAt at) {
+  const Reader::AtSite site(i.reader(), Site(at));
+  const Expr part = gather(x.parts, i, x.axis);
+  return with_names(part, x.names, at);
+}
 
 Expr named_as(const Expr& x, const Expr& like) {
   const auto* graph = dynamic_cast<const Graph*>(&like.reader());

@@ -7,7 +7,9 @@
 // Errors: invalid_argument, naming the function, the caller's line and the dimension.
 #pragma once
 
+#include <cstdint>
 #include <source_location>
+#include <string>
 #include <vector>
 
 #include <troupe/ops/graph/expr.hpp>
@@ -38,6 +40,17 @@ Expr softmax(const Expr& x, const Dim& along, MeshAt at = MeshAt::current());
 
 namespace detail {
 
+/// x with dimension `batch` as two axes: "batch/4", and one of extent `count` behind it, along
+/// which its parts lie. A part takes every count-th row, so that under each layout of `batch` the
+/// devices have the rows of their part already.
+struct Parted {
+  Expr parts;
+  std::int64_t axis;  // along which the parts lie
+  std::string names;  // a part's dimensions, as an attribute
+};
+Parted parted(const Expr& x, const Dim& batch, std::int64_t count, const char* what, MeshAt at);
+/// Part i.
+Expr part_of(const Parted& x, const Expr& i, MeshAt at);
 /// x under the dimensions of `like`, if `like` has names.
 Expr named_as(const Expr& x, const Expr& like);
 

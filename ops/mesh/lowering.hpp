@@ -1,6 +1,6 @@
 // The lowering of a program for whole tensors to one SPMD program: node by node, in its order. The
 // class is cut by kind of node: spmd.cpp, spmd_pieces.cpp, spmd_rows.cpp,
-// spmd_exchange.cpp, spmd_halo.cpp, spmd_variables.cpp, spmd_flow.cpp.
+// spmd_exchange.cpp, spmd_halo.cpp, spmd_variables.cpp, spmd_flow.cpp, spmd_accumulators.cpp.
 #pragma once
 
 #include <map>
@@ -37,6 +37,15 @@ class Lowering final : private SpmdWriter {
   using Attrs = troupe::detail::Attrs;
   /// The splits of each term's dimensions.
   using TermSplits = std::vector<std::vector<int>>;
+
+  /// A loop variable that starts as zero and is a summand of its next value; nothing else reads it.
+  struct Accumulator {
+    std::int32_t add = -1;         // the node of the body that adds to it
+    std::size_t input = 0;         // the variable's place in that node
+    std::vector<char> is_partial;  // the mesh axes over which its value is summed after the loop
+    bool is_apart = false;         // true once its summands are found on the devices, as it is
+  };
+  using Accumulators = std::map<std::size_t, Accumulator>;  // by variable
 
   // ---- spmd.cpp
 
@@ -124,7 +133,8 @@ class Lowering final : private SpmdWriter {
   Edge on_devices(Laid v, const ValueSpec& spec, const Laid& wanted, const std::string& why);
   Laid laid_as_ruled(const ValueSpec& spec, const Axes& axes);
   std::shared_ptr<const SpmdProgram> lowered(std::size_t sub, const std::vector<Axes>& variables,
-                                             std::vector<Laid> arguments, std::vector<Laid> wanted);
+                                             std::vector<Laid> arguments, std::vector<Laid> wanted,
+                                             Accumulators* accumulators = nullptr);
   std::vector<Laid> captures(std::size_t first, std::vector<Edge>& inputs);
   bool flow();
   bool loop();
@@ -135,11 +145,22 @@ class Lowering final : private SpmdWriter {
   bool multiply_lists();
   Edge whole_list(const Laid& v, const ValueSpec& spec);
 
+  // ---- spmd_accumulators.cpp: loop variables to which iterations add
+
+  Accumulators accumulators_of(const LoopParts& parts) const;
+  bool is_zero(Edge e) const;
+  bool loop(const LoopParts& parts, Accumulators& accumulators);
+  Accumulator* accumulator_here();
+  void begin_sum(const Accumulator& sum);
+  void end_sum(Accumulator& sum, const std::vector<char>& partial);
+  std::optional<Edge> partial_result(std::size_t variable, Edge e, const Laid& wanted);
+
   const troupe::detail::Program& program_;
-  bool is_sub_ = false;               // it lowers a sub-graph
-  std::map<Edge, Laid> arguments_;    // a sub-graph has them
-  std::vector<Laid> wanted_;          // its results
-  std::vector<std::int32_t> offset_;  // the first output of each node in values_
+  Accumulators* accumulators_ = nullptr;  // a loop's body has them
+  bool is_sub_ = false;                   // it lowers a sub-graph
+  std::map<Edge, Laid> arguments_;        // a sub-graph has them
+  std::vector<Laid> wanted_;              // its results
+  std::vector<std::int32_t> offset_;      // the first output of each node in values_
   std::vector<Laid> values_;
   // the node of the SPMD program that stands for one
   std::vector<std::optional<std::int32_t>> made_;
@@ -148,7 +169,8 @@ class Lowering final : private SpmdWriter {
   std::map<Edge, int> uses_;
   // by value: the splits that updates of variables ask for, and how many uses do
   std::map<Edge, std::map<Splits, int>> wishes_;
-  std::map<std::int32_t, Stored> stored_;  // by state
+  std::map<std::int32_t, Stored> stored_;            // by state
+  mutable std::shared_ptr<const Mesh> shared_mesh_;  // all arrangements share it
 };
 
 }  // namespace troupe::mesh::detail

@@ -65,7 +65,7 @@ class Mesh {
   std::vector<std::string> devices_;
 };
 
-/// Which dimension is split along which axis of a mesh. A dimension without a rule is whole on each
+/// Rules that split dimensions along axes of a mesh. A dimension without a rule is whole on each
 /// device.
 class Layout {
  public:

@@ -32,6 +32,33 @@ Shape named_shape(const Attrs& attrs, const Shape& x) {
   return shape;
 }
 
+// Another node may have sent attributes that no pass has made.
+int axis_of(const Shape& x, std::int64_t axis) {
+  if (!x.has_rank() || axis < 0 || axis >= x.rank())
+    throw Error(Code::invalid_argument, fmt::format("{} has no axis {}", x.text(), axis));
+  return static_cast<int>(axis);
+}
+void require_parts(std::int64_t parts) {
+  if (parts < 1 || parts > std::int64_t{1} << 20)
+    throw Error(Code::invalid_argument, fmt::format("{} parts; there are 1 to 2^20", parts));
+}
+void split_axis(Shape& shape, std::int64_t along, std::int64_t parts) {
+  const int axis = axis_of(shape, along);
+  require_parts(parts);
+  if (shape[axis] != kAny && shape[axis] % parts != 0)
+    throw Error(Code::invalid_argument,
+                fmt::format("axis {} of {} is not cut into {}", axis, shape.text(), parts));
+  if (shape[axis] != kAny) shape.set(axis, shape[axis] / parts);
+}
+void join_axis(Shape& shape, std::int64_t along, std::int64_t parts) {
+  const int axis = axis_of(shape, along);
+  require_parts(parts);
+  if (shape[axis] == kAny) return;
+  if (shape[axis] > (std::int64_t{1} << 40))
+    throw Error(Code::invalid_argument, fmt::format("{} parts of {}", parts, shape.text()));
+  shape.set(axis, shape[axis] * parts);
+}
+
 }  // namespace
 
 TROUPE_OP(NameDims) {
@@ -51,7 +78,7 @@ TROUPE_OP(NameDims) {
 }
 
 TROUPE_OP(MeshCoordinate) {
-  op.doc("Where the device stands along a mesh axis.");
+  op.doc("The position of the device along a mesh axis.");
   op.inputs(0);
   op.attr<std::int64_t>("mesh_axis");
   op.not_differentiable();
@@ -68,8 +95,8 @@ TROUPE_OP(MeshSlice) {
   op.infer([](Inference& c) {
     Shape shape = c.shape(0);
     const auto &axes = c.attrs().get<Integers>("axes"), &parts = c.attrs().get<Integers>("parts");
-    for (std::size_t i = 0; i < axes.size(); ++i)
-      shape.set(static_cast<int>(axes[i]), shape[static_cast<int>(axes[i])] / parts[i]);
+    if (axes.size() != parts.size()) throw Error(Code::invalid_argument, "axes are not all cut");
+    for (std::size_t i = 0; i < axes.size(); ++i) split_axis(shape, axes[i], parts[i]);
     c.output(c.dtype(0), shape);
   });
 }
@@ -92,8 +119,7 @@ TROUPE_OP(MeshReduceScatter) {
   op.not_differentiable();
   op.infer([](Inference& c) {
     Shape shape = c.shape(0);
-    const int axis = static_cast<int>(c.attrs().get<std::int64_t>("axis"));
-    shape.set(axis, shape[axis] / c.attrs().get<std::int64_t>("parts"));
+    split_axis(shape, c.attrs().get<std::int64_t>("axis"), c.attrs().get<std::int64_t>("parts"));
     c.output(c.dtype(0), shape);
   });
 }
@@ -107,8 +133,7 @@ TROUPE_OP(MeshAllGather) {
   op.not_differentiable();
   op.infer([](Inference& c) {
     Shape shape = c.shape(0);
-    const int axis = static_cast<int>(c.attrs().get<std::int64_t>("axis"));
-    shape.set(axis, shape[axis] * c.attrs().get<std::int64_t>("parts"));
+    join_axis(shape, c.attrs().get<std::int64_t>("axis"), c.attrs().get<std::int64_t>("parts"));
     c.output(c.dtype(0), shape);
   });
 }
@@ -124,10 +149,8 @@ TROUPE_OP(MeshAllToAll) {
   op.infer([](Inference& c) {
     Shape shape = c.shape(0);
     const std::int64_t parts = c.attrs().get<std::int64_t>("parts");
-    const int split = static_cast<int>(c.attrs().get<std::int64_t>("split_axis")),
-              joined = static_cast<int>(c.attrs().get<std::int64_t>("axis"));
-    shape.set(split, shape[split] / parts);
-    shape.set(joined, shape[joined] * parts);
+    split_axis(shape, c.attrs().get<std::int64_t>("split_axis"), parts);
+    join_axis(shape, c.attrs().get<std::int64_t>("axis"), parts);
     c.output(c.dtype(0), shape);
   });
 }
@@ -152,7 +175,7 @@ TROUPE_OP(MeshExport) {
     Shape shape = c.shape(0);
     const auto& parts = c.attrs().get<Integers>("parts");
     for (std::size_t i = 0; i < parts.size(); ++i)
-      shape.set(static_cast<int>(i), shape[static_cast<int>(i)] * parts[i]);
+      join_axis(shape, static_cast<std::int64_t>(i), parts[i]);
     c.output(c.dtype(0), shape);
   });
 }

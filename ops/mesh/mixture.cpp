@@ -159,9 +159,9 @@ Expr from_experts(const Routing& r, const Expr& made, MeshAt at) {
   const Dims dims = dims_of(made, at);
   if (dims.size() != 4)
     refuse("from_experts", at,
-           fmt::format("what the experts made has the dimensions {}, and needs {} and columns",
+           fmt::format("the result of the experts has the dimensions {}, and needs {} and columns",
                        text_of(dims), text_of({r.experts, grouped(r), r.capacity})));
-  require_dims("from_experts", "what the experts made", made,
+  require_dims("from_experts", "the result of the experts", made,
                {r.experts, grouped(r), r.capacity, dims[3]}, at);
   const Reader::AtSite site(made.reader(), Site(at));
   const Expr back = named(made, {from(r.experts), r.group, r.capacity, dims[3]}, at);

@@ -35,15 +35,27 @@ bool are_known(const Graph& graph, const Node& node) {
 
 // ---- dimensions
 
+std::string_view whole_of(std::string_view name) {
+  const std::size_t slash = name.rfind('/');
+  if (slash == std::string_view::npos || slash == 0 || slash + 1 == name.size()) return name;
+  const std::string_view count = name.substr(slash + 1);
+  const bool is_part =
+      std::all_of(count.begin(), count.end(), [](char c) { return c >= '0' && c <= '9'; });
+  return is_part ? name.substr(0, slash) : name;
+}
+
 DimId DimTable::named(const Dim& dim, const std::string& where) {
   const auto [it, is_new] = number_of_.try_emplace(dim.name, static_cast<DimId>(dims_.size()));
   if (is_new) {
     dims_.push_back(dim);
     where_.push_back(where);
   } else if (const Dim& known = (*this)[it->second]; known.size != dim.size)
-    refuse(fmt::format("dimension '{}' has size {} at {} and {} at {}; a name has one size",
-                       dim.name, known.size, where_[static_cast<std::size_t>(it->second)], dim.size,
-                       where));
+    refuse(where_[static_cast<std::size_t>(it->second)] == where
+               ? fmt::format("dimension '{}' has sizes {} and {}; a name has one size", dim.name,
+                             known.size, dim.size)
+               : fmt::format("dimension '{}' has size {} at {} and {} at {}; a name has one size",
+                             dim.name, known.size, where_[static_cast<std::size_t>(it->second)],
+                             dim.size, where));
   return it->second;
 }
 
@@ -155,6 +167,13 @@ void Names::extend() {
       throw;
     }
   }
+}
+
+void Names::extend(const Captured& captured) {
+  for (const auto& [argument, text] : captured)
+    if (argument.node >= size())
+      arguments_[argument] = parse_axes(text, *dims_, graph_.node(argument.node).site.text());
+  extend();
 }
 
 void Names::infer(std::int32_t id) {

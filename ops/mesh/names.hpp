@@ -10,6 +10,8 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include <troupe/ops/graph/graph.hpp>
@@ -17,6 +19,10 @@
 #include <troupe/ops/mesh/terms.hpp>
 
 namespace troupe::mesh::detail {
+
+/// Returns the name of the dimension that `name`, "batch/4", is a part of: "batch", whose rules
+/// hold for its parts, too. Another name is returned as it is.
+std::string_view whole_of(std::string_view name);
 
 /// A dimension's number in its `DimTable`.
 using DimId = int;
@@ -38,6 +44,11 @@ class DimTable {
   std::string text(const Axes& axes) const;
   /// True if there is a dimension of this name.
   bool has(const std::string& name) const { return number_of_.contains(name); }
+  std::vector<std::string_view> names() const {
+    std::vector<std::string_view> all;
+    for (const auto& [name, id] : number_of_) all.push_back(name);
+    return all;
+  }
 
  private:
   std::vector<Dim> dims_;
@@ -49,11 +60,18 @@ class DimTable {
 /// differ, naming the node, its line, the axis and both dimensions.
 class Names {
  public:
+  using Captured = std::vector<std::pair<troupe::detail::Edge, std::string>>;
+
   /// `of_variables`: the axes, as text, of variables that have names, by the number of the state.
   explicit Names(const Graph& graph, std::map<std::int32_t, std::string> of_variables = {})
       : graph_(graph), of_variables_(std::move(of_variables)), dims_(std::make_shared<DimTable>()),
         is_strict_(of_variables_.empty()) {
     extend();
+  }
+  /// For a sub-graph that is being built: `captured` has the axes of arguments, as text.
+  Names(const Graph& graph, const Captured& captured)
+      : graph_(graph), dims_(std::make_shared<DimTable>()), is_strict_(true) {
+    extend(captured);
   }
   /// For a sub-graph, whose arguments have these axes, of dimensions in `dims`.
   Names(const Graph& graph, std::shared_ptr<DimTable> dims,
@@ -64,6 +82,9 @@ class Names {
 
   /// Takes in the nodes that were appended since.
   void extend();
+  void extend(const Captured& captured);
+  /// The number of nodes that it knows.
+  std::int32_t size() const { return static_cast<std::int32_t>(offset_.size()); }
   /// One entry an axis; empty for a value of unknown rank. A list has its elements' axes.
   const Axes& of(troupe::detail::Edge e) const {
     return axes_[static_cast<std::size_t>(offset_[static_cast<std::size_t>(e.node)] + e.output)];

@@ -10,6 +10,7 @@
 #include <fmt/ranges.h>
 
 #include <troupe/devices/base/internal.hpp>
+#include <troupe/ops/graph/suggest_name.hpp>
 #include <troupe/ops/mesh/lowering.hpp>
 
 namespace troupe::mesh::detail {
@@ -50,13 +51,16 @@ SpmdProgram Lowering::run() {
   for (std::size_t i = 0; i < program_.fetches.size(); ++i) {
     const Edge e = program_.fetches[i];
     at_ = e.node;
-    to_.program.fetches.push_back(is_sub_ ? result(e, wanted_[i]) : whole(e, "it is fetched"));
+    if (const auto sum = partial_result(i, e, wanted_.empty() ? Laid() : wanted_[i]))
+      to_.program.fetches.push_back(*sum);
+    else to_.program.fetches.push_back(is_sub_ ? result(e, wanted_[i]) : whole(e, "it is fetched"));
   }
   if (is_sub_) return std::move(to_);
   for (const auto& [dimension, axis] : layout_.rules())
     if (!is_used(dimension))
-      to_.told.push_back(
-          fmt::format("layout '{}': no tensor has a dimension '{}'", layout_.text(), dimension));
+      to_.warnings.push_back(fmt::format("layout '{}': no tensor has a dimension '{}'{}",
+                                         layout_.text(), dimension,
+                                         did_you_mean(dimension, names_.dims().names())));
   return std::move(to_);
 }
 

@@ -39,8 +39,9 @@ struct SpmdProgram {
   // for each node: the layout and local shape of its value, or why a collective is there; empty: it
   // serves the nodes beside it
   std::vector<std::string> notes;
-  // a line for each collective: of which node, how many bytes, and why; then rules without a use
+  // a line for each collective: of which node, how many bytes, and why
   std::vector<std::string> told;
+  std::vector<std::string> warnings;  // rules for dimensions that no tensor has
   // a line for each node of the program for whole tensors: its dimensions, layout and local shape
   std::vector<std::string> layouts;
 };

@@ -90,11 +90,13 @@ Laid Lowering::laid_as_ruled(const ValueSpec& spec, const Axes& axes) {
 std::shared_ptr<const SpmdProgram> Lowering::lowered(std::size_t sub,
                                                      const std::vector<Axes>& variables,
                                                      std::vector<Laid> arguments,
-                                                     std::vector<Laid> wanted) {
+                                                     std::vector<Laid> wanted,
+                                                     Accumulators* accumulators) {
   const SubGraph& whole_sub = *subgraphs_of(node())[sub];
   const Program program{whole_sub.graph, whole_sub.inputs, whole_sub.outputs};
   Lowering inner(program, partitioning_, names_, names_.arguments_of(node(), sub, variables),
                  std::move(arguments), std::move(wanted));
+  inner.accumulators_ = accumulators;
   inner.reserve_origins(graph().origins());
   SpmdProgram made = inner.run();
   graph().reserve_origins(made.program.graph.origins());
@@ -121,6 +123,18 @@ std::vector<Laid> Lowering::captures(std::size_t first, std::vector<Edge>& input
 
 bool Lowering::loop() {
   const LoopParts parts(node());
+  Accumulators accumulators = accumulators_of(parts);
+  const std::size_t told = to_.told.size();
+  while (!loop(parts, accumulators)) {
+    const auto failed = [](const auto& a) { return !a.second.is_apart; };
+    if (std::erase_if(accumulators, failed) == 0) return false;
+    to_.told.resize(told);
+  }
+  return true;
+}
+
+// False: the loop runs once, or some of the accumulators are none.
+bool Lowering::loop(const LoopParts& parts, Accumulators& accumulators) {
   std::vector<Axes> axes;
   std::vector<Laid> variables;
   for (std::size_t k = 0; k < parts.variables; ++k) {
@@ -128,6 +142,8 @@ bool Lowering::loop() {
     variables.push_back(laid_as_ruled(parts.spec(k), axes.back()));
   }
   std::vector<Edge> inputs;
+  const std::vector<Laid> ruled = variables;
+  for (const auto& [k, sum] : accumulators) variables[k].is_once = false;
   for (std::size_t k = 0; k < parts.given; ++k)
     inputs.push_back(variables[k].is_once ? whole(node().inputs[k], "a loop begins with it")
                                           : on_devices(input(k), from_.spec(node().inputs[k]),
@@ -135,12 +151,19 @@ bool Lowering::loop() {
   std::vector<Laid> arguments = variables;
   const std::vector<Laid> taken = captures(parts.given, inputs);
   arguments.insert(arguments.end(), taken.begin(), taken.end());
-  if (std::all_of(arguments.begin(), arguments.end(), [](const Laid& v) { return v.is_once; }))
-    return false;
+  const auto is_once = [](const Laid& v) { return v.is_once; };
+  if (std::all_of(ruled.begin(), ruled.end(), is_once) &&
+      std::all_of(taken.begin(), taken.end(), is_once))
+    return accumulators.clear(), false;
   Laid predicate;
   predicate.is_once = true;
   SpmdFlow flow;
-  flow.subs = {lowered(0, axes, arguments, {predicate}), lowered(1, axes, arguments, variables)};
+  flow.subs = {lowered(0, axes, arguments, {predicate}),
+               lowered(1, axes, arguments, variables, &accumulators)};
+  for (const auto& [k, sum] : accumulators) {
+    if (!sum.is_apart) return false;
+    if (!sum.is_partial.empty()) variables[k].is_partial = sum.is_partial;
+  }
   put_flow(std::move(flow), std::move(inputs), variables);
   return true;
 }

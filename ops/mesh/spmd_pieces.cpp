@@ -53,7 +53,10 @@ void Lowering::run_on_pieces(const Terms& terms) {
   std::set<int> summed_over;
   for (std::size_t o = 0; o < terms.outputs.size(); ++o)
     for (int m : reduced_axes(terms, split, o)) summed_over.insert(m);
+  Accumulator* const sum = accumulator_here();
+  if (sum) begin_sum(*sum);
   std::vector<char> partial = kept_partials(terms, split, summed_over);
+  if (sum) end_sum(*sum, partial);
   std::vector<Edge> inputs;
   for (std::size_t i = 0; i < terms.inputs.size(); ++i) {
     Laid v = input(i);
@@ -132,6 +135,7 @@ bool Lowering::may_scatter(std::size_t i) const {
 // The mesh axes that split terms which an output lacks.
 std::set<int> Lowering::reduced_axes(const Terms& terms, const TermSplits& split,
                                      std::size_t output) const {
+  if (terms.are_apart) return {};
   std::vector<char> is_kept(split.size(), 0);
   for (int t : terms.outputs[output])
     if (t != Terms::kNone) is_kept[static_cast<std::size_t>(t)] = 1;

@@ -75,20 +75,28 @@ VariableHomes::Laid Lowering::pieces_of(const StateSpec& spec, const Stored& sto
       if (m >= 0) axes.back() += "/" + axis_name(m);
   }
   laid.text = fmt::format("[{}] over mesh {}", fmt::join(axes, ", "), text_of(mesh_.axes()));
-  for (int device = 0; device < mesh_.size(); ++device) {
+  if (!shared_mesh_) shared_mesh_ = std::make_shared<const Mesh>(mesh_);
+  laid.mesh = shared_mesh_;
+  std::vector<int> split_along;  // by axis: a mesh axis, or -1
+  for (const std::vector<int>& splits : stored.splits)
+    split_along.push_back(splits.empty() ? -1 : splits[0]);
+  laid.pieces = Pieces(mesh_.size(), [mesh = shared_mesh_, pattern = spec.name + "@mesh",
+                                      value = ValueSpec{spec.values[0].dtype, local},
+                                      site = spec.site, split_along](int device) {
     Piece piece;
     piece.spec.kind = StateSpec::Kind::variable;
-    piece.spec.name = piece_name(spec.name + "@mesh", device);
-    piece.spec.values = {{spec.values[0].dtype, local}};
+    piece.spec.name = piece_name(pattern, device);
+    piece.spec.values = {value};
     piece.spec.initial = Initializer::constant(0);
-    piece.spec.device = mesh_.device(device);
-    piece.spec.site = spec.site;
-    for (std::size_t a = 0; a < stored.axes.size(); ++a) {
-      const int m = stored.splits[a].empty() ? -1 : stored.splits[a][0];
-      piece.starts.push_back(m < 0 ? 0 : mesh_.coordinate(device, m) * local[static_cast<int>(a)]);
+    piece.spec.device = mesh->device(device);
+    piece.spec.site = site;
+    for (std::size_t a = 0; a < split_along.size(); ++a) {
+      const int m = split_along[a];
+      piece.starts.push_back(
+          m < 0 ? 0 : mesh->coordinate(device, m) * value.shape[static_cast<int>(a)]);
     }
-    laid.pieces.push_back(std::move(piece));
-  }
+    return piece;
+  });
   return std::make_shared<const LaidVariable>(std::move(laid));
 }
 

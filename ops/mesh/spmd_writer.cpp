@@ -59,7 +59,9 @@ void SpmdWriter::begin() {
 int SpmdWriter::rule(DimId d) const { return rule_named(dims()[d].name); }
 int SpmdWriter::rule_named(const std::string& name) const {
   const auto it = rule_of_.find(name);
-  return it == rule_of_.end() || members(it->second) == 1 ? -1 : it->second;
+  if (it != rule_of_.end()) return members(it->second) == 1 ? -1 : it->second;
+  const std::string_view whole = whole_of(name);
+  return whole == name ? -1 : rule_named(std::string(whole));
 }
 std::vector<int> SpmdWriter::rules(const Axis& axis) const {
   std::vector<int> splits;
@@ -235,18 +237,28 @@ Laid SpmdWriter::scattered(Laid v, const Axes& axes, const Splits& wanted, const
   }
   return v;
 }
+// True if an axis whose first dimension alone is split is in the same blocks under `axis`.
+bool SpmdWriter::has_same_blocks(const std::vector<int>& splits, const Axis& axis) const {
+  return !splits.empty() && splits[0] >= 0 && !axis.empty() &&
+         std::all_of(splits.begin() + 1, splits.end(), [](int m) { return m < 0; }) &&
+         dims()[axis[0]].size % members(splits[0]) == 0;
+}
 // v under other dimensions of the same extents. Axes whose dimensions have other sizes are
-// gathered first.
+// gathered first, unless the blocks on the devices are those of the new first dimension.
 Laid SpmdWriter::renamed(Laid v, const Axes& axes) {
   Splits gathered = v.splits;
   bool is_other = false;
   for (std::size_t a = 0; a < axes.size(); ++a) {
-    if (has_same_sizes(v.axes[a], axes[a])) continue;
+    if (has_same_sizes(v.axes[a], axes[a]) || has_same_blocks(v.splits[a], axes[a])) continue;
     for (int& m : gathered[a]) is_other = is_other || m >= 0, m = -1;
   }
   if (is_other) v = moved(std::move(v), v.axes, gathered, "its dimensions are others");
-  for (std::size_t a = 0; a < axes.size(); ++a)
-    if (!has_same_sizes(v.axes[a], axes[a])) v.splits[a].assign(axes[a].size(), -1);
+  for (std::size_t a = 0; a < axes.size(); ++a) {
+    if (has_same_sizes(v.axes[a], axes[a])) continue;
+    const int first = has_same_blocks(v.splits[a], axes[a]) ? v.splits[a][0] : -1;
+    v.splits[a].assign(axes[a].size(), -1);
+    if (first >= 0) v.splits[a][0] = first;
+  }
   v.axes = axes;
   return v;
 }

@@ -103,6 +103,7 @@ class SpmdWriter {
  private:
   void begin();
   std::int64_t local(DimId d, int axis) const;
+  bool has_same_blocks(const std::vector<int>& splits, const Axis& axis) const;
   Laid renamed(Laid v, const Axes& axes);
   Laid summed_over(Laid v, int axis, const std::string& why);
   Laid scattered(Laid v, const Axes& axes, const Splits& wanted, const std::string& why);

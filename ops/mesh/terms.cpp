@@ -241,6 +241,17 @@ std::optional<Terms> ensured_terms(const Graph& g, const Node& n) {
   t.linear = 1;
   return t;
 }
+// Each output is the input of its place.
+std::optional<Terms> together_terms(const Graph& g, const Node& n) {
+  Terms t;
+  for (std::size_t i = 0; i < n.inputs.size(); ++i) {
+    std::vector<int>& axes = t.inputs.emplace_back();
+    for (int a = 0; a < shape_of_input(g, n, i).rank(); ++a) axes.push_back(t.add());
+  }
+  t.outputs = t.inputs;
+  t.are_apart = true;
+  return t;
+}
 std::optional<Terms> alike_terms(const Graph& g, const Node& n) { return same_terms(g, n); }
 // Along the last axis; the other axes are apart.
 std::optional<Terms> last_axis_terms(const Graph& g, const Node& n) {
@@ -278,9 +289,50 @@ std::optional<Terms> slice_terms(const Graph& g, const Node& n) {
     t.inputs[0].push_back(t.add(is_cut));
     t.outputs[0].push_back(is_cut ? t.add(true) : t.inputs[0].back());
   }
-  t.localise = [](Attrs& attrs, const std::vector<Shape>& outputs) {
+  t.localise = [in, out](Attrs& attrs, const std::vector<Shape>& outputs) {
     const auto dims = outputs[0].dims();
     attrs.set("extents", std::vector<std::int64_t>(dims.begin(), dims.end()));
+    auto starts = attrs.get<std::vector<std::int64_t>>("starts");
+    for (int i = 0; i < in.rank(); ++i)  // a negative start counts from the whole's end
+      if (in[i] == out[i]) starts[static_cast<std::size_t>(i)] = 0;
+    attrs.set("starts", std::move(starts));
+  };
+  t.linear = 1;
+  return t;
+}
+// The first input cut into pieces like the others.
+std::optional<Terms> split_like_terms(const Graph& g, const Node& n) {
+  std::int64_t axis = n.attrs.get<std::int64_t>("axis");
+  if (axis < 0) axis += shape_of_input(g, n, 0).rank();
+  Terms t;
+  std::vector<int> all;
+  for (int i = 0; i < shape_of_input(g, n, 0).rank(); ++i) all.push_back(t.add(i == axis));
+  t.inputs = {all};
+  for (std::size_t i = 1; i < n.inputs.size(); ++i) {
+    t.inputs.push_back(all);
+    t.inputs.back()[static_cast<std::size_t>(axis)] = t.add(true);
+    t.outputs.push_back(t.inputs.back());
+  }
+  t.linear = 1;
+  return t;
+}
+// A block of the first input, of the second's shape, or the first input as a block of that shape.
+std::optional<Terms> block_like_terms(const Graph& g, const Node& n) {
+  const Shape &in = shape_of_input(g, n, 0), &like = shape_of_input(g, n, 1);
+  Terms t;
+  t.inputs.resize(2);
+  std::vector<std::size_t> kept;
+  for (int i = 0; i < in.rank(); ++i) {
+    const bool is_cut = in[i] != like[i];
+    t.inputs[0].push_back(t.add(is_cut));
+    t.inputs[1].push_back(is_cut ? t.add(true) : t.inputs[0].back());
+    if (!is_cut) kept.push_back(static_cast<std::size_t>(i));
+  }
+  t.outputs = {t.inputs[1]};
+  t.localise = [kept](Attrs& attrs, const std::vector<Shape>&) {
+    auto starts = attrs.get<std::vector<std::int64_t>>("starts");
+    for (std::size_t i : kept) starts[i] = 0;  // a negative start counts from the whole's end
+    attrs.set("starts", std::move(starts));
   };
   t.linear = 1;
   return t;
@@ -435,6 +487,10 @@ const std::map<std::string_view, Describe>& descriptions() {
       {"CumProd", named_axis_terms},
       {"Concat", concat_terms},
       {"Slice", slice_terms},
+      {"SliceLike", block_like_terms},
+      {"SliceGradient", block_like_terms},
+      {"SplitLike", split_like_terms},
+      {"WaitForAll", together_terms},
       {"OneHot", one_hot_terms},
       {"ArgMax", reduction<Combine::sum, true>},
       {"ArgMin", reduction<Combine::sum, true>},

@@ -30,6 +30,8 @@ struct Terms {
   std::uint32_t linear = 0;
   /// The result is a sum of its inputs, up to their signs.
   bool is_sum = false;
+  /// True if nothing is reduced: an output lacks terms of inputs that it does not come from.
+  bool are_apart = false;
   /// Adapts attributes that speak of extents to those of a piece.
   std::function<void(troupe::detail::Attrs&, const std::vector<Shape>& outputs)> localise;
 

@@ -203,7 +203,26 @@ class Joining {
 
 }  // namespace
 
+Pieces::Pieces(int count, Make make) : lazy_(std::make_shared<Lazy>()) {
+  lazy_->count = count;
+  lazy_->first = make(0);
+  lazy_->make = std::move(make);
+}
+
+const std::vector<Piece>& Pieces::all() const {
+  static const std::vector<Piece> kNone;
+  if (!lazy_) return kNone;
+  std::call_once(lazy_->once, [this] {
+    for (int device = 0; device < lazy_->count; ++device) lazy_->all.push_back(lazy_->make(device));
+  });
+  return lazy_->all;
+}
+
+// Equal texts name equal dimensions on equal axes.
 bool LaidVariable::is_same_arrangement(const LaidVariable& other) const {
+  if (mesh && other.mesh && *mesh == *other.mesh && text == other.text &&
+      whole.is_same(other.whole))
+    return true;
   return std::equal(pieces.begin(), pieces.end(), other.pieces.begin(), other.pieces.end(),
                     [](const Piece& a, const Piece& b) {
                       return a.spec.device == b.spec.device && a.starts == b.starts &&
@@ -213,10 +232,12 @@ bool LaidVariable::is_same_arrangement(const LaidVariable& other) const {
 
 std::vector<std::size_t> LaidVariable::distinct() const {
   std::vector<std::size_t> first;
-  for (std::size_t i = 0; i < pieces.size(); ++i)
-    if (std::none_of(first.begin(), first.end(),
-                     [&](std::size_t f) { return pieces[f].starts == pieces[i].starts; }))
-      first.push_back(i);
+  std::set<std::vector<std::int64_t>> known;
+  std::size_t i = 0;
+  for (const Piece& piece : pieces) {
+    if (known.insert(piece.starts).second) first.push_back(i);
+    ++i;
+  }
   return first;
 }
 

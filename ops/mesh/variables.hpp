@@ -17,12 +17,14 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <set>
 #include <string>
 #include <vector>
 
 #include <troupe/ops/graph/program.hpp>
 #include <troupe/ops/graph/state.hpp>
+#include <troupe/ops/mesh/mesh.hpp>
 
 namespace troupe::mesh::detail {
 
@@ -31,10 +33,37 @@ struct Piece {
   std::vector<std::int64_t> starts;  // it begins there in the whole value
 };
 
+/// The pieces of a variable, one a device. All but the first are made when they are first looked
+/// at: a program that runs by instances is compiled in a time that does not depend on the mesh.
+class Pieces {
+ public:
+  using Make = std::function<Piece(int device)>;
+
+  Pieces() = default;
+  Pieces(int count, Make make);
+  std::size_t size() const { return lazy_ ? static_cast<std::size_t>(lazy_->count) : 0; }
+  const Piece& operator[](std::size_t i) const { return i == 0 ? lazy_->first : all()[i]; }
+  std::vector<Piece>::const_iterator begin() const { return all().begin(); }
+  std::vector<Piece>::const_iterator end() const { return all().end(); }
+
+ private:
+  struct Lazy {
+    int count;
+    Make make;
+    Piece first;
+    std::once_flag once;  // publishes `all`
+    std::vector<Piece> all;
+  };
+  const std::vector<Piece>& all() const;
+
+  std::shared_ptr<Lazy> lazy_;  // null: none
+};
+
 struct LaidVariable {
   troupe::detail::StateSpec whole;
-  std::vector<Piece> pieces;  // one a device of the mesh
-  std::string text;           // the layout, for reports: "[in, hidden/cols] of mesh rows:2;cols:2"
+  Pieces pieces;                     // one a device of the mesh
+  std::shared_ptr<const Mesh> mesh;  // null in a test
+  std::string text;  // the layout, for reports: "[in, hidden/cols] of mesh rows:2;cols:2"
 
   bool is_same_arrangement(const LaidVariable& other) const;
   /// The pieces that differ, each once: indices of `pieces`.

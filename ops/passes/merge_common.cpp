@@ -5,6 +5,8 @@
 #include <functional>
 #include <unordered_map>
 
+#include <troupe/ops/passes/same_nodes.hpp>
+
 namespace troupe::detail {
 namespace {
 
@@ -21,6 +23,8 @@ std::size_t hash_of(const AttrValue& value) {
       {static_cast<const char*>(t->raw()), std::min(t->bytes(), kMost)});
 }
 
+}  // namespace
+
 std::size_t key_of(const Node& n) {
   std::size_t h = std::hash<const void*>()(n.op);
   // equal constants on many devices have different keys
@@ -30,6 +34,8 @@ std::size_t key_of(const Node& n) {
     h = combine(h, n.inputs.empty() ? hash_of(value) : value.index());
   return h;
 }
+
+namespace {
 
 // Zeros of either sign are equal, and not the same.
 bool are_same(const Attrs& a, const Attrs& b) {
@@ -41,12 +47,12 @@ bool are_same(const Attrs& a, const Attrs& b) {
          std::equal(a.entries().begin(), a.entries().end(), b.entries().begin(), is_of_one_sign);
 }
 
+}  // namespace
+
 bool is_same(const Node& a, const Node& b) {
   return a.op == b.op && a.inputs == b.inputs && a.controls == b.controls && a.device == b.device &&
          are_same(a.attrs, b.attrs);
 }
-
-}  // namespace
 
 Program merge_common(Program program) {
   Rewriter rewriter(program);

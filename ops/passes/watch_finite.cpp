@@ -32,7 +32,8 @@ const std::set<std::string_view> kNeverFirst{
     "ListTake",      "StopGradient",   "WithGradient",  "EnsureShape", "Require",
     "MatchExtents",  "Switch",         "Merge",         "Enter",       "Exit",
     "NextIteration", "LoopCond",       "Argument",      "Return",      "Call",
-    "Elsewhere",     "Name",           "Sort"};
+    "Elsewhere",     "Name",           "Sort",          "MeshTake",    "MeshExport",
+    "MeshShift",     "MeshAllGather",  "MeshAllToAll",  "MeshSlice"};
 
 // These make finite results of finite operands.
 const std::set<std::string_view> kKeepsFinite{"Neg",   "Abs",     "Sign",    "Relu",    "Relu6",
@@ -70,6 +71,7 @@ class ByWish {
   }
 
  private:
+  static std::int64_t key_of(const Node& n) { return n.attrs.get<std::int64_t>("key"); }
   bool set(std::int32_t id) { return std::exchange(is_so_[at(id)], 1) == 0; }
 
   bool look(std::int32_t id) {
@@ -80,11 +82,13 @@ class ByWish {
         return s.is_list() || holds_floats(s);
       });
       const bool is_so = (holds && (of_itself(n) || of_operand(n))) ||
+                         (n.op->name == "MeshTake" && given_.contains(key_of(n))) ||
                          (n.op->name == "Argument" && called_with_.contains(function)) ||
                          (n.op->name == "Call" && returned_.contains(function));
       if (is_so) set(id);
     }
     bool changed = false;
+    if (n.op->name == "MeshGive" && of_operand(n)) changed |= given_.insert(key_of(n)).second;
     if (n.op->name == "Call" && of_operand(n)) changed |= called_with_.insert(function).second;
     if (n.op->name == "Return" && of_operand(n)) changed |= returned_.insert(function).second;
     // the loop's Merge has a smaller id than the NextIteration that feeds it
@@ -98,6 +102,7 @@ class ByWish {
   std::vector<char> is_so_;
   std::set<std::int32_t> known_;
   std::set<const FunctionDef*> called_with_, returned_;
+  std::set<std::int64_t> given_;  // keys of values that cross instances
 };
 
 }  // namespace

@@ -15,7 +15,8 @@ cd "$checks/../.."
 command=${1:-'scripts/demo --steps 20 && scripts/test'}
 with_own_mounts "$checks/fresh.sh" "$command"
 make_debian
-mkdir "$root/troupe"
-git archive HEAD | tar -xf - -C "$root/troupe"
-in_debian "cd /troupe && { $command; }" ||
+# The folder's name is in no file of the packages, whose test looks for it.
+mkdir "$root/srv/clone"
+git archive HEAD | tar -xf - -C "$root/srv/clone"
+in_debian "cd /srv/clone && { $command; }" ||
   { status=$? && echo "'$command' ends with $status on a fresh machine" && exit 1; }

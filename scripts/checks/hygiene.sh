@@ -4,8 +4,9 @@
 # There are no tabs, trailing blanks, carriage returns or missing last newlines. No suppression
 # hides CAF or Troupe from a sanitizer. No pipe of a script ends in a reader that stops early. No
 # two types have one name, which the linker takes for one. Lines over 100 characters and violations
-# of two prose rules are counted: prose.py has the rules, prose.counts the numbers, which --update
-# lowers. Each violation is named by file and line.
+# of prose rules, in comments, pages, texts of the product and names of tests, are counted: prose.py
+# has the rules, prose.counts the numbers, which --update lowers. Each violation is named by file
+# and line.
 set -euo pipefail
 checks=$(cd "$(dirname "$0")" && pwd)
 update=()

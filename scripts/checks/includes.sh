@@ -22,7 +22,7 @@ ops: graph < eager families < passes < library/* < collectives < mesh
 ops: format
 controlflow: . < library resident
 autodiff: . < parallel
-actors: runtime controlflow < observe < placement < plan < executor < engine < trace
+actors: runtime frames < observe < placement < plan < executor < engine < trace
   < events < dependence
 cluster: transport/net < transport < transport/channel transport/sim < transport/zeromq
   < membership < protocol < runs checkpoint < node < inspect training
@@ -87,7 +87,8 @@ ORDER=$order xargs awk <<<"$sources" '
     name = substr($0, RSTART + 1, RLENGTH - 2)
     if (name ~ /^troupe\//) {
       split(name, part, "/")
-      to = name == "troupe/functions.hpp" ? "ops" : name == "troupe/cuda_prelude.hpp" ? "devices" \
+      to = name == "troupe/functions.hpp" ? "ops" \
+        : name ~ /^troupe\/(cuda_prelude[.]hpp|known_plugins[.]def)$/ ? "devices" \
         : name ~ /^troupe\/[^\/]*$/ ? "apps" : part[2]
       if (index(" " may[folder] " ", " " to " ") == 0)
         report(folder "/ must not include " to "/ (<" name ">)")
@@ -103,6 +104,8 @@ ORDER=$order xargs awk <<<"$sources" '
       if (name == "troupe/functions.hpp")
         there = FILENAME ~ /\.cpp$/ ? "ops/graph" : "ops/library/*"
       if (name == "troupe/cuda_prelude.hpp") there = "devices/cuda/programs"
+      # Descriptors of plug-ins, which name no header.
+      if (name == "troupe/known_plugins.def") next
       if (to == folder && here != "" && there != here) {
         if (there == "") report("the folder of <" name "> " edit)
         else if (row[there] != row[here] || layer[there] >= layer[here])

@@ -10,7 +10,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 
 build=${1:-build/release}
-suites=(--run_test='op_table_test/values_*,known_values,what_is_not_finite*' --color_output=no)
+suites=(--run_test='op_table_test/values_*,known_values,non_finite_values_*' --color_output=no)
 for binary in test_ops test_devices; do
   [ -x "$build/test/$binary" ] ||
     { echo "there is no $build/test/$binary; scripts/build makes it" && exit 77; }

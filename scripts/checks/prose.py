@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """scripts/checks/prose.py [--update | --list] [TREE]: counts long lines and breaches of rules.
 
-Counts, for each top-level folder, lines over 100 characters, uses of `who` and its kin, and
-sentences that open with a pronoun. The numbers in scripts/checks/prose.counts may only fall: more
-is a failure that names the new lines, and fewer is a failure until --update has lowered the number.
---list names each line.
+Counts, for each top-level folder, lines over 100 characters, uses of `who` and its kin, sentences
+that open with a pronoun, and names of test cases. It reads comments, Markdown, and the string
+literals of C++ and of the web page outside of test/. The numbers in prose.counts may only fall:
+more is a failure that names the new lines, and fewer is a failure until --update has lowered the
+number. --list names each line.
 """
 import collections
 import os
@@ -13,11 +14,13 @@ import subprocess
 import sys
 
 WIDTH = 100
-KINDS = ("long", "who", "opening")
+KINDS = ("long", "who", "opening", "text", "case")
 TITLES = {
     "long": "lines over 100 characters",
     "who": "uses of `who`, `whom`, `somebody` or `nobody`",
     "opening": "sentences that open with What, That, Those, Such, Of, Nor or Where",
+    "text": "string literals with `who` or its kin, or with such an opening",
+    "case": "names of test cases with such an opening, or over 60 characters",
 }
 COUNTS = "scripts/checks/prose.counts"
 HEAD = """\
@@ -26,6 +29,8 @@ HEAD = """\
 #   long     lines over 100 characters
 #   who      `who`, `whoever`, `whom`, `somebody`, `nobody`, `anybody` in comments and Markdown
 #   opening  sentences there that open with What, That, Those, Such, Of, Nor, Where or The same
+#   text     string literals of the product (C++, the web page) with either
+#   case     names of Boost test cases with such an opening, or over 60 characters
 """
 
 SKIPPED_FOLDERS = {".git", "build", ".peers", ".cache", "__pycache__"}
@@ -51,6 +56,21 @@ TOKEN = re.compile(
     r"|(?P<block>/\*.*?\*/)",
     re.S,
 )
+# A string literal, or a comment, which is skipped. Literals with white space between are one.
+LITERAL = re.compile(
+    r'R"([^()\\ ]{0,16})\((?P<raw>.*?)\)\1"'
+    r'|"(?P<double>(?:\\.|[^"\\\n])*)"'
+    r"|(?<![0-9a-fA-F])'(?P<single>(?:\\.|[^'\\\n])*)'"
+    r"|`(?P<back>(?:\\.|[^`\\])*)`"
+    r"|//[^\n]*|/\*.*?\*/",
+    re.S,
+)
+HOLE = re.compile(r"\$?\{[^{}]*\}")
+TEXT_FIRST = re.compile(r"(" + OPENERS + r")\s+\S", re.I)
+TEXT_LATER = re.compile(r"[.!?]\s+(What|That|Those|Such|Of|Nor|Where|The same)\b(?!-)")
+CASE = re.compile(r"\bBOOST_\w*TEST_CASE\w*\(\s*(\w+)")
+CASE_OPENING = re.compile(r"(what|that|those|such|of|nor|where|who|the_same)_")
+LONGEST_CASE = 60
 HASH = re.compile(r"(?:^|(?<=\s))#(?!!)(.*)$")
 SPAN = re.compile(r"`[^`]*`")
 
@@ -78,6 +98,51 @@ def comments_c(text):
         for k, line in enumerate(token.group().split("\n")):
             line = re.sub(r"^\s*(?://[/!]?<?|/\*+|\*+(?!/))", "", line)
             yield number + k, column if k == 0 else None, re.sub(r"\*/$", "", line)
+
+
+def literals(text, script):
+    """Yields (line, text) of each string literal of C++, or of a script of the page."""
+    number, at, run, end = 1, 0, None, 0
+    for token in LITERAL.finditer(text):
+        value = next((v for v in token.groupdict().values() if v is not None), None)
+        if value is None or (token.group("single") is not None and not script):
+            continue
+        number += text.count("\n", at, token.start())
+        at = token.start()
+        if run and not text[end:at].strip():
+            run = (run[0], run[1] + value)
+        else:
+            if run:
+                yield run
+            run = (number, value)
+        end = token.end()
+    if run:
+        yield run
+
+
+def judge_literals(found):
+    for number, text in found:
+        text = HOLE.sub("x", text)
+        if " " not in text.strip():
+            continue
+        word = WHO.search(text)
+        first = TEXT_FIRST.match(text)
+        later = TEXT_LATER.search(text)
+        if word:
+            yield number, "text", f"`{word.group()}` is a word for people only, in a string literal"
+        elif first or later:
+            word = (first or later).group(1)
+            yield number, "text", f"a string literal has a sentence that opens with `{word}`"
+
+
+def judge_cases(text):
+    for found in CASE.finditer(text):
+        name, number = found.group(1), text.count("\n", 0, found.start(1)) + 1
+        opening = CASE_OPENING.match(name)
+        if opening:
+            yield number, "case", f"the name of a test case opens with `{opening.group(1)}`"
+        elif len(name) > LONGEST_CASE:
+            yield number, "case", f"a test case's name has {len(name)} characters of {LONGEST_CASE}"
 
 
 def comments_hash(lines, python):
@@ -187,6 +252,11 @@ def violations(name, path):
     sentences = {"who": "`{}` is a word for people only", "opening": "a sentence opens with `{}`"}
     for number, kind, word in found:
         yield number, kind, sentences[kind].format(word)
+    if name.startswith("test/"):
+        if ending in C_LIKE:
+            yield from judge_cases(text)
+    elif ending in (".cpp", ".hpp", ".cu", ".js"):
+        yield from judge_literals(literals(text, ending == ".js"))
 
 
 def read_counts(path):
@@ -195,16 +265,17 @@ def read_counts(path):
         for line in file:
             if line.strip() and not line.startswith("#"):
                 folder, *numbers = line.split()
-                counts[folder] = dict(zip(KINDS, map(int, numbers)))
+                counts[folder] = dict.fromkeys(KINDS, 0) | dict(zip(KINDS, map(int, numbers)))
     return counts
 
 
 def write_counts(path, counts):
     with open(path, "w", encoding="utf-8") as file:
         file.write(HEAD)
-        file.write("%-12s%8s%8s%8s\n" % ("# folder", *KINDS))
+        file.write("%-12s%8s%8s%8s%8s%8s\n" % ("# folder", *KINDS))
         for folder in sorted(counts):
-            file.write("%-12s%8d%8d%8d\n" % (folder, *(counts[folder][kind] for kind in KINDS)))
+            numbers = (counts[folder][kind] for kind in KINDS)
+            file.write("%-12s%8d%8d%8d%8d%8d\n" % (folder, *numbers))
 
 
 def added_lines(tree):

@@ -124,25 +124,48 @@ while IFS= read -r mark; do
 done <<<"$marks"
 
 # Rows that no test names. A script names a row by `# E6`; a page excepts rows in a line that begins
-# with `Without a test: `.
-rows_named() { # folder...
-  grep -rhoE '(//|#) [A-Z][0-9]+(, [A-Z][0-9]+)*($|[^A-Za-z0-9_])' --include='*.cpp' \
-    --include='*.hpp' --include='*.sh' "$@" 2>/dev/null | grep -oE '[A-Z][0-9]+' | sort -u || true
+# with `Without a test: `. In the folders of a page, a mark of one of its rows names no row of the
+# page for all folders.
+rows_of() { # page
+  grep -hoE '^\| *[A-Z][0-9]+ *\|' "test/$1" | tr -d '| ' | sort -u || true
+}
+named() { # folder...; prints FILE ROW
+  grep -roE '(//|#) [A-Z][0-9]+(, [A-Z][0-9]+)*($|[^A-Za-z0-9_])' --include='*.cpp' \
+    --include='*.hpp' --include='*.sh' "$@" 2>/dev/null |
+    awk '{ n = index($0, ":"); file = substr($0, 1, n - 1); rest = substr($0, n + 1)
+           while (match(rest, /[A-Z][0-9]+/)) {
+             print file, substr(rest, RSTART, RLENGTH)
+             rest = substr(rest, RSTART + RLENGTH) } }' |
+    sort -u || true
 }
 while IFS='|' read -r _ page _ where _; do
   page=$(sed -n 's/.*(\([^)]*CASES\.md\)).*/\1/p' <<<"$page")
   [ -n "$page" ] && [ -e "test/$page" ] || continue
-  folders=()
+  echo "$page $where"
+done <test/CASES.md >"$work/pages"
+while read -r page where; do
+  case $where in *'all folders'*) continue ;; esac
+  for folder in ${where//,/ }; do rows_of "$page" | sed "s|^|test/$folder |"; done
+done <"$work/pages" >"$work/claimed"
+while read -r page where; do
   case $where in
-    *'all folders'*) folders=(test scripts/checks) ;;
-    *) for folder in ${where//,/ }; do folders+=("test/$folder"); done ;;
+    *'all folders'*)
+      named test scripts/checks |
+        awk 'NR == FNR { claimed[$2] = claimed[$2] " " $1; next }
+             { n = split(claimed[$2], folders, " ")
+               for (i = 1; i <= n; ++i) if (index($1, folders[i]) == 1) next
+               print $2 }' "$work/claimed" - >"$work/named"
+      ;;
+    *)
+      folders=()
+      for folder in ${where//,/ }; do folders+=("test/$folder"); done
+      named "${folders[@]}" | cut -d' ' -f2 >"$work/named"
+      ;;
   esac
-  comm -23 <(grep -hoE '^\| *[A-Z][0-9]+ *\|' "test/$page" | tr -d '| ' | sort -u) \
-    <({ rows_named "${folders[@]}" && sed -n 's/^Without a test: //p' "test/$page" |
-      grep -oE '[A-Z][0-9]+'; } | sort -u) >"$work/rows"
+  sed -n 's/^Without a test: //p' "test/$page" | grep -oE '[A-Z][0-9]+' >>"$work/named" || true
   while IFS= read -r row; do
     line=$(grep -nE "^\| *$row *\|" "test/$page" | cut -d: -f1)
     complain "test/$page:$line: no test names row $row"
-  done <"$work/rows"
-done <test/CASES.md
+  done < <(comm -23 <(rows_of "$page") <(sort -u "$work/named"))
+done <"$work/pages"
 exit $status

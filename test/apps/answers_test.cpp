@@ -73,8 +73,7 @@ BOOST_AUTO_TEST_CASE(an_incomplete_answer_is_reported_in_a_sentence) {
       const Outcome o = asked(verb, said);
       BOOST_TEST(o.code == 1,
                  verb[0] << " " << said.substr(0, 50) << ": " << o.code << " " << o.out << o.error);
-      BOOST_TEST(o.error.find(
-                     "troupe: what the node answers is nothing that a node of this version says") !=
+      BOOST_TEST(o.error.find("troupe: the answer of the node is not one of this version") !=
                      std::string::npos,
                  verb[0] << " " << said.substr(0, 50) << ": " << o.error);
     }

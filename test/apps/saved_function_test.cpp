@@ -4,6 +4,7 @@
 #include <boost/test/unit_test.hpp>
 
 #include <functional>
+#include <optional>
 
 #include <troupe/cluster.hpp>
 #include <troupe/cluster/protocol/program_codec.hpp>
@@ -65,6 +66,30 @@ BOOST_AUTO_TEST_CASE(a_function_runs_without_its_code) {
     return says(error, Code::invalid_argument, {"takes 2 arguments", "1 are given"});
   });
   BOOST_CHECK_THROW(step({Tensor::scalar(1.0), Tensor::scalar(std::int64_t{2})}), Error);
+}
+
+BOOST_AUTO_TEST_CASE(a_function_over_nodes_is_loaded_onto_one_device) {
+  const Folder folder;
+  const std::string file = folder / "step.safetensors";
+  {
+    Nodes nodes(2, stepped(1));
+    Eager e(nodes.engine());
+    std::optional<Variable> w;
+    {
+      const auto there = e.on_device("/node:b/cpu:0");
+      w = e.variable("w", Tensor::of<double>({1, 2}, {2}));
+    }
+    w->assign_add(e.constant(Tensor::of<double>({10, 20}, {2})));
+    auto step = function("step", [&](Expr x) {
+      const auto there = e.on_device("/node:b/cpu:0");
+      return x * 2.0 + w->read();
+    });
+    BOOST_TEST(numbers(step(e.constant(Tensor::of<double>({1, 2}, {2})))) == (Numbers{13, 26}));
+    save(step, file);
+  }
+  Engine engine({.workers = 1});
+  const SavedFunction step(engine, file);
+  BOOST_TEST(numbers_of(step({Tensor::of<double>({2, 4}, {2})})[0]) == (Numbers{15, 30}));
 }
 
 BOOST_AUTO_TEST_CASE(a_recursive_function_is_saved) {
@@ -150,6 +175,12 @@ BOOST_AUTO_TEST_CASE(the_binary_reads_and_prints_numbers_whole) {
       run(folder.path(), {binary(), "run", file, "9007199254740993,-1", "1.5", "0.1"});
   BOOST_TEST(got.code == 0);
   BOOST_TEST(got.out == "i64[2] 9007199254740993 -1\nc128[] 1.5+3i\nf32[] 0.1\n");
+  for (const char* const refused : {"3.7,-1", "1e30,0", "nan,1"}) {
+    const Outcome o = run(folder.path(), {binary(), "run", file, refused, "1.5", "0.1"});
+    BOOST_TEST(o.code == 2, o.out);
+    BOOST_TEST(o.error.find("argument 0 is i64[2], which has no value ") != std::string::npos,
+               o.error);
+  }
 }
 
 BOOST_AUTO_TEST_CASE(the_variables_are_those_of_the_scope_that_saves) {

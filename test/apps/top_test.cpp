@@ -20,6 +20,7 @@
 #include <httplib.h>
 #include <nlohmann/json.hpp>
 
+#include <troupe/actors/events/running_query.hpp>
 #include <troupe/apps/verbs/terminal.hpp>
 #include <troupe/cluster/inspect/inspection_server.hpp>
 #include <troupe/cluster/node/node.hpp>
@@ -215,7 +216,7 @@ struct Busy {
 
 }  // namespace
 
-BOOST_AUTO_TEST_CASE(what_actors_do_is_shown) {
+BOOST_AUTO_TEST_CASE(top_shows_the_states_of_actors) {
   Busy busy;
   std::string shown;
   // it may not be on the last screen before the key
@@ -311,6 +312,55 @@ BOOST_AUTO_TEST_CASE(many_plans_are_asked_for_side_by_side) {
     BOOST_TEST(described[fmt::format("a/{}", i)] == 1);
   }
   BOOST_TEST(most == kAtOnce);
+}
+
+// A query of the second node: its operators are in the table, and what they hold.
+BOOST_AUTO_TEST_CASE(operators_of_a_running_query_are_listed) {
+  Nodes nodes(2);
+  events::Query query;
+  const events::Schema trade{{"price", events::Type::real}};
+  query.output("cheap", query.source("trades", trade).select(events::field("price") < 9.0));
+  query.set_consistency(events::Consistency::strong());
+  events::RunningQuery run(query, [](std::size_t, const events::Batch&) {},
+                           {.engine = &nodes[1].engine(), .name = "offers"});
+  events::Batch batch(trade);
+  for (int i = 0; i < 7; ++i)
+    batch.insert(static_cast<events::Key>(i + 1), i, i + 5, {events::Value(1.5)});
+  run.feed("trades", std::move(batch));
+  const InspectionServer server(nodes[0], {});
+  const Folder folder;
+  const auto top = [&](bool is_json) {
+    std::vector<std::string> words{binary(),     "top", "--node",  server.address(),
+                                   "--patience", "60",  "--every", "0.05"};
+    if (is_json) words.push_back("--json");
+    const Outcome said = test::run(folder.path(), words);
+    BOOST_TEST(said.code == 0, said.error);
+    return said.out;
+  };
+  const std::string text = top(false);
+  for (const char* part : {"OPERATOR", "RETRACTED", "trades.align", "select#2"})
+    BOOST_TEST(text.find(part) != std::string::npos, text);
+  const json line = json::parse(top(true));
+  BOOST_REQUIRE(line.contains("operators"));
+  const json& first = line["operators"].at(0);  // the largest state
+  BOOST_TEST(first["name"] == "trades.align");
+  BOOST_TEST(first["state_size"] == 7u);
+  BOOST_TEST(first["live_bytes"].get<int>() > 0);
+}
+
+// The subscription goes over all nodes, through one of them.
+BOOST_AUTO_TEST_CASE(watch_takes_the_events_of_all_nodes) {
+  Nodes nodes(3);
+  const InspectionServer server(nodes[0], {});
+  const Folder folder;
+  Process watch(folder.path(), {binary(), "watch", "membership", "--node", server.address(),
+                                "--patience", "60", "--json"});
+  for (const char* node : {"a", "b", "c"})
+    BOOST_REQUIRE(watch.read_until(fmt::format("\"node\":\"{}\",\"state\":\"alive\"", node)));
+  nodes.remove(2);
+  BOOST_REQUIRE(watch.read_until("\"node\":\"c\",\"state\":\"left\""));
+  watch.interrupt(SIGINT);
+  BOOST_TEST(watch.finish().code == 0);
 }
 
 BOOST_AUTO_TEST_CASE(watching_prints_until_it_ends) {

@@ -4,6 +4,7 @@
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <optional>
 
@@ -135,6 +136,108 @@ BOOST_AUTO_TEST_CASE(optimizers_and_draws_go_on) {
   BOOST_TEST(numbers(l.w.read()) == wanted);
 }
 
+BOOST_AUTO_TEST_CASE(pairs_maps_and_values_are_objects) {
+  const Folder folder;
+  const std::string file = folder / "run";
+  struct Objects {
+    std::pair<Variable, std::int64_t> counted;
+    std::map<std::string, Variable> named;
+    Exprs values;
+    void objects(ObjectEdges& to) {
+      to.add("counted", counted).add("named", named).add("values", values);
+    }
+  };
+  const auto made = [](Eager& e, double v) {
+    return Objects{{e.variable("c", Tensor::scalar(v)), static_cast<std::int64_t>(v)},
+                   {{"x", e.variable("x", Tensor::scalar(v + 1))}},
+                   {e.constant(v + 2), e.constant(v + 3)}};
+  };
+  {
+    Eager e;
+    Objects all = made(e, 4);
+    ObjectCheckpoint(e).add("all", all).save(file);
+  }
+  BOOST_TEST(names_in(file) == (Names{"all/counted/0", "all/counted/1", "all/named/x",
+                                      "all/values/0", "all/values/1"}));
+  in_each_scope([&](Eager& e) {
+    Objects all = made(e, 0);
+    ObjectCheckpoint checkpoint(e);
+    BOOST_TEST(checkpoint.add("all", all).restore(file).is_complete());
+    BOOST_TEST(number(all.counted.first.read()) == 4);
+    BOOST_TEST(all.counted.second == 4);
+    BOOST_TEST(number(all.named.at("x").read()) == 5);
+    BOOST_TEST(number(all.values[1]) == 7);
+  });
+}
+
+BOOST_AUTO_TEST_CASE(keys_that_are_no_integers_keep_their_digits) {
+  const Folder folder;
+  const std::string file = folder / "run";
+  struct Objects {
+    std::map<double, std::int64_t> doubles = {{0.1, 1}, {0.1000001, 2}, {1e-9, 3}, {2, 4}};
+    std::map<float, std::int64_t> floats = {{0.1F, 5}};
+    std::map<long double, std::int64_t> longs = {{0.1L, 6}};
+    std::map<int, std::int64_t> integers = {{-3, 7}};
+    void objects(ObjectEdges& to) {
+      to.add("d", doubles).add("f", floats).add("l", longs).add("i", integers);
+    }
+  };
+  Eager e;
+  Objects all, other;
+  ObjectCheckpoint(e).add("all", all).save(file);
+  BOOST_TEST(names_in(file) == (Names{"all/d/0.1", "all/d/0.1000001", "all/d/1e-09", "all/d/2",
+                                      "all/f/0.1", "all/i/-3", "all/l/0.1"}));
+  for (auto& [key, value] : other.doubles) value = 0;
+  other.floats[0.1F] = other.longs[0.1L] = other.integers[-3] = 0;
+  BOOST_TEST(ObjectCheckpoint(e).add("all", other).restore(file).is_complete());
+  BOOST_TEST((other.doubles == all.doubles && other.floats == all.floats &&
+              other.longs == all.longs && other.integers == all.integers));
+}
+
+BOOST_AUTO_TEST_CASE(keys_of_earlier_files_are_found) {
+  Eager e;
+  Layer l = layer(e, "l", 1);
+  const Momentum momentum({.learning_rate = 0.1});
+  momentum.apply(Exprs{matrix(e, {1, 2}, {2})}, {l.w});
+  std::map<double, Layer> layers = {{0.1, l}, {2, layer(e, "two", 2)}};
+  // an earlier version wrote six digits
+  TensorFile earlier;
+  const auto add = [&](const std::string& name, double value) {
+    earlier.tensors.emplace_back(name, Tensor::of<double>({value, value}, {2}));
+  };
+  add("layers/0.100000/w", 5);
+  add("layers/2.000000/w", 6);
+  add("momentum/slots/layers/0.100000/w/velocity", 7);
+  ObjectCheckpoint checkpoint(e);
+  checkpoint.add("layers", layers).add("momentum", momentum);
+  const Restoration r = checkpoint.restore(earlier);
+  BOOST_TEST(r.text() == "");
+  BOOST_TEST(numbers(layers.at(0.1).w.read()) == (Numbers{5, 5}));
+  BOOST_TEST(numbers(layers.at(2).w.read()) == (Numbers{6, 6}));
+  BOOST_TEST(numbers(e.find_variable("l/w/momentum/velocity").read()) == (Numbers{7, 7}));
+
+  // one of them had that name, and it is open which
+  std::map<double, Layer> close = {{0.1, l}, {0.10000001, layers.at(2)}};
+  const Restoration open = ObjectCheckpoint(e).add("layers", close).restore(earlier);
+  BOOST_TEST(open.missing() == (Names{"layers/0.1/w", "layers/0.10000001/w"}));
+}
+
+BOOST_AUTO_TEST_CASE(slots_that_the_file_does_not_hold_are_missing) {
+  const Folder folder;
+  const std::string file = folder / "run";
+  Eager e;
+  Layer l = layer(e, "l", 1);
+  const Momentum momentum({.learning_rate = 0.1});
+  ObjectCheckpoint checkpoint(e);
+  checkpoint.add("l", l).add("momentum", momentum).save(file);
+  BOOST_TEST(checkpoint.restore(file).is_complete());
+  momentum.apply(Exprs{matrix(e, {1, 2}, {2})}, {l.w});
+  const Restoration r = checkpoint.restore(file);
+  BOOST_TEST(!r.is_complete());
+  BOOST_REQUIRE_EQUAL(r.missing().size(), 1U);
+  BOOST_TEST(r.missing()[0].starts_with("momentum/slots/l/w/"));
+}
+
 BOOST_AUTO_TEST_CASE(objects_that_shared_a_variable_have_its_slots_each) {
   const Folder folder;
   const std::string file = folder / "run";
@@ -214,7 +317,7 @@ BOOST_AUTO_TEST_CASE(objects_that_come_later_get_their_values) {
   });
 }
 
-BOOST_AUTO_TEST_CASE(what_is_on_one_side_only_is_reported) {
+BOOST_AUTO_TEST_CASE(restore_reports_entries_of_one_side_only) {
   const Folder folder;
   const std::string file = folder / "run";
   Eager e;

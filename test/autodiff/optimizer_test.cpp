@@ -251,7 +251,7 @@ BOOST_AUTO_TEST_CASE(a_rate_may_be_an_expression) {
   BOOST_TEST(run.get(g, "w").item<float>() == 0.5f);
 }
 
-BOOST_AUTO_TEST_CASE(what_the_loss_does_not_depend_on) {
+BOOST_AUTO_TEST_CASE(optimizer_leaves_variables_that_the_loss_does_not_use) {
   Graph g;
   Variable w = g.variable("w", Tensor::scalar(1.0)), idle = g.variable("idle", Tensor::scalar(3.0));
   Eager run;

@@ -168,6 +168,41 @@ BOOST_AUTO_TEST_CASE(nothing_is_recorded_while_it_is_stopped) {  // A20
   });
 }
 
+BOOST_AUTO_TEST_CASE(end_of_pause_restarts_no_used_started_or_stopped_tape) {  // A20
+  in_each_place([](Eager& e) {
+    Expr x = f64(e, 2);
+    {
+      GradientTape used;
+      used.watch(x);
+      Expr y = x * x;
+      const auto pause = used.stop_recording();
+      BOOST_TEST(number(used.gradient(y, x)) == 4);
+    }
+    {
+      GradientTape started({.persistent = true});
+      started.watch(x);
+      Expr y;
+      {
+        const auto pause = started.stop_recording();
+        started.start();
+      }
+      y = x * x;
+      BOOST_TEST(number(started.gradient(y, x)) == 4);
+    }
+    GradientTape stopped({.persistent = true});
+    stopped.watch(x);
+    {
+      const auto pause = stopped.stop_recording();
+      const auto within = stopped.stop_recording();
+    }
+    Expr recorded = x * x;
+    stopped.stop();
+    { const auto pause = stopped.stop_recording(); }
+    BOOST_TEST(stopped.gradient(x * x, x).is_empty());
+    BOOST_TEST(number(stopped.gradient(recorded, x)) == 4);
+  });
+}
+
 BOOST_AUTO_TEST_CASE(a_watched_value_that_was_recorded_keeps_its_path) {
   in_each_place([](Eager& e) {
     Expr x = f64(e, 3);
@@ -219,7 +254,7 @@ BOOST_AUTO_TEST_CASE(a_gradient_may_be_taken_while_it_records) {  // A25
   }
 }
 
-BOOST_AUTO_TEST_CASE(what_is_not_connected_is_none_zeros_or_refused) {  // A26
+BOOST_AUTO_TEST_CASE(unconnected_gradient_is_none_zeros_or_refused) {  // A26
   in_each_place([](Eager& e) {
     Expr x = matrix(e, {1, 2, 3, 4}, {2, 2}), z = f64(e, 1);
     GradientTape tape({.persistent = true});
@@ -251,7 +286,7 @@ BOOST_AUTO_TEST_CASE(cpp_may_look_at_values_and_choose) {  // A28
   BOOST_TEST(number(d[2]) == 1);
 }
 
-BOOST_AUTO_TEST_CASE(where_chooses_element_by_element) {  // A32
+BOOST_AUTO_TEST_CASE(gradient_of_where_chooses_element_by_element) {  // A32
   in_each_place([](Eager& e) {
     Expr x = matrix(e, {5, 50}, {2});
     GradientTape tape;
@@ -462,6 +497,59 @@ BOOST_AUTO_TEST_CASE(complex_targets_of_a_graph_need_their_output_gradient) {
                                       {"tape_test.cpp", "target 1", "output gradient"});
                         });
   BOOST_TEST(!tape.gradient({y, y}, x, {.output_gradients = {one, one}}).is_empty());
+}
+
+BOOST_AUTO_TEST_CASE(gradients_have_the_structure_of_any_source) {
+  struct Layer {
+    Variable w, b;
+    auto members() { return std::tie(w, b); }
+  };
+  struct Inputs {
+    std::vector<Expr> flat;
+    std::vector<std::vector<Expr>> nested;
+    auto members() { return std::tie(flat, nested); }
+  };
+  in_each_scope([](Eager& e) {
+    const std::vector<Layer> layers = {
+        {e.variable("w0", Tensor::scalar(2.0)), e.variable("b0", Tensor::scalar(3.0))},
+        {e.variable("w1", Tensor::scalar(4.0)), e.variable("b1", Tensor::scalar(5.0))}};
+    const Inputs in{{f64(e, 6)}, {{f64(e, 7), f64(e, 8)}, {}, {f64(e, 9)}}};
+    GradientTape tape({.persistent = true});
+    tape.watch(in);
+    Expr y = in.flat[0] * in.nested[0][1] * in.nested[2][0];
+    for (const Layer& l : layers) y = y + l.w.read() * l.b.read();
+    const auto of_layers = tape.gradient(y, layers);
+    BOOST_TEST(number(std::get<0>(of_layers[0])) == 3);
+    BOOST_TEST(number(std::get<1>(of_layers[1])) == 4);
+    const Inputs d = tape.gradient(y, in);
+    BOOST_TEST(number(d.flat[0]) == 72);
+    BOOST_TEST(d.nested[0][0].is_empty());
+    BOOST_TEST(number(d.nested[0][1]) == 54);
+    BOOST_TEST(d.nested[1].empty());
+    BOOST_TEST(number(d.nested[2][0]) == 48);
+    BOOST_TEST(number(tape.gradient(in, in).flat[0]) == 1);  // targets, too
+    BOOST_TEST(number(tape.jacobian(y, in).nested[2][0]) == 48);
+  });
+}
+
+BOOST_AUTO_TEST_CASE(an_output_gradient_must_fit_its_target) {
+  in_each_scope([](Eager& e) {
+    const Expr x = matrix(e, {1, 2}, {2});
+    auto staged = function("staged", [](Expr v) { return v * 2.0; });
+    for (const bool is_staged : {false, true})
+      for (const Expr& dy : {matrix(e, {1, 2, 3}, {3}), e.constant(Tensor::of<float>({1, 2})),
+                             e.constant(Tensor::of<std::int64_t>({1, 2}))}) {
+        GradientTape tape;
+        tape.watch(x);
+        const Expr y = is_staged ? staged(x) : x * 2.0;
+        BOOST_CHECK_EXCEPTION(tape.gradient({x, y}, x, {.output_gradients = {Expr(), dy}}), Error,
+                              [&](const Error& error) {
+                                return says(error, Code::invalid_argument,
+                                            {"tape_test.cpp", "output gradient of target 1",
+                                             "f64[2]", dy.spec().text()});
+                              });
+      }
+  });
 }
 
 BOOST_AUTO_TEST_CASE(wrong_numbers_of_output_gradients_are_refused) {

@@ -1,5 +1,5 @@
-// Counts the allocations of all threads, by replacing malloc and the like. Include it in one file
-// of a program; libtroupe, libstdc++ (operator new) and every other library come through here.
+// Counts the allocations of all threads, by replacing malloc and the like (replaced_malloc.hpp).
+// Include it in one file of a program.
 //
 //   const auto before = allocations();
 //   step(feeds);
@@ -7,7 +7,6 @@
 #pragma once
 
 #include <atomic>
-#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 
@@ -19,41 +18,14 @@ inline constinit thread_local std::int64_t own_allocation_count = 0;
 inline std::int64_t allocations() { return allocation_count.load(std::memory_order_relaxed); }
 /// As `allocations`, of the calling thread alone.
 inline std::int64_t own_allocations() { return own_allocation_count; }
-inline void count_allocation() {
-  allocation_count.fetch_add(1, std::memory_order_relaxed);
-  ++own_allocation_count;
-}
 }  // namespace troupe::bench
 
-extern "C" {
-void* __libc_malloc(std::size_t);
-void* __libc_calloc(std::size_t, std::size_t);
-void* __libc_realloc(void*, std::size_t);
-void* __libc_memalign(std::size_t, std::size_t);
+namespace troupe::test {
+inline void note_made(const void*) {
+  bench::allocation_count.fetch_add(1, std::memory_order_relaxed);
+  ++bench::own_allocation_count;
+}
+inline void note_remade(const void*, const void* block, std::size_t) { note_made(block); }
+}  // namespace troupe::test
 
-void* malloc(std::size_t bytes) {
-  troupe::bench::count_allocation();
-  return __libc_malloc(bytes);
-}
-void* calloc(std::size_t count, std::size_t bytes) {
-  troupe::bench::count_allocation();
-  return __libc_calloc(count, bytes);
-}
-void* realloc(void* old, std::size_t bytes) {
-  troupe::bench::count_allocation();
-  return __libc_realloc(old, bytes);
-}
-void* memalign(std::size_t alignment, std::size_t bytes) {
-  troupe::bench::count_allocation();
-  return __libc_memalign(alignment, bytes);
-}
-void* aligned_alloc(std::size_t alignment, std::size_t bytes) {
-  troupe::bench::count_allocation();
-  return __libc_memalign(alignment, bytes);
-}
-int posix_memalign(void** out, std::size_t alignment, std::size_t bytes) {
-  troupe::bench::count_allocation();
-  *out = __libc_memalign(alignment, bytes);
-  return *out ? 0 : ENOMEM;
-}
-}
+#include <troupe/test/support/replaced_malloc.hpp>

@@ -1,8 +1,9 @@
 // Costs of computing at once: one-element additions on an eager scope, the same under a tape,
 // with the gradient, against torch on one thread; and calls of a traced function that find their
 // trace, with one argument and with ten, and its ops in a chain, against the engine's own. A new
-// shape is one op of a shape that was never met. Remote additions are on another node in this
-// process: a chain, which is read at its end, and one that is read at once.
+// shape is one op of a shape that was never met, or a call that is traced for one. Remote additions
+// are on another node in this process: a chain, which is read at its end, and one that is read at
+// once.
 //
 // Every chain's result is compared with what it must be.
 #include <troupe/actors/engine/engine.hpp>
@@ -183,6 +184,27 @@ void measure_new_shapes(Engine& engine) {
   c.print();
 }
 
+// Each shape is a graph of its own.
+void measure_retraces(Engine& engine) {
+  bench::Comparison c{.name = "retrace_shape", .unit = "us a call", .peer = "none"};
+  c.budget_value = 1e3;
+  Eager e(engine);
+  FunctionOptions options;
+  options.relax_shapes = false;
+  options.warn = [](const std::string&) {};
+  auto f = function(
+      "retraced", [](Expr x) { return tanh(x * 2.0 + x); }, options);
+  for (std::int64_t n = 2; n < 2 + kRepetitions; ++n) {
+    const Expr x = e.zeros(DType::f32, {n});
+    const double start = bench::now_ns();
+    const Expr y = f(x);
+    c.ours.push_back((bench::now_ns() - start) / 1e3);
+    require(y.value().at(0), 0, "retrace");
+  }
+  require(f.traces(), kRepetitions, "traces");
+  c.print();
+}
+
 void measure_remote() {
   InProcessNetwork network;
   const auto node = [&](const std::string& name, std::vector<std::string> join) {
@@ -244,5 +266,6 @@ int main(int argc, char** argv) {
   measure_tracing(chains, 1);
   measure_tracing(chains, 1000);
   measure_new_shapes(engine);
+  measure_retraces(engine);
   measure_remote();
 }

@@ -2,7 +2,7 @@
 // and how they divide over the phases. Two shapes of graph: perceptrons of many thin layers, and
 // long chains of scalar arithmetic with a literal in every other op. The count is that of the built
 // graph, gradient and updates included.
-#include <troupe/actors/plan/pipeline.hpp>
+#include <troupe/actors/plan/pass_order.hpp>
 #include <troupe/actors/plan/plan.hpp>
 #include <troupe/autodiff/optimizer.hpp>
 #include <troupe/devices/cpu/cpu_primitives.hpp>

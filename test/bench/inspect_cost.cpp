@@ -235,12 +235,12 @@ int main() {
         state_json("a", state);
         for (const PlanSnapshot& p : state.at(0).report.engine.plans) {
           CounterCache cache(
-              node.inspect({.what = NodeQuestion::What::plan, .plan = p.name}).at(0).report.plan);
-          cache.update(node.inspect({.what = NodeQuestion::What::counters, .plan = p.name}));
+              node.inspect({.kind = NodeQuestion::Kind::plan, .plan = p.name}).at(0).report.plan);
+          cache.update(node.inspect({.kind = NodeQuestion::Kind::counters, .plan = p.name}));
           cache.changes(0);
         }
         const std::int64_t asked = epoch_ns();
-        events_json(node.inspect({.what = NodeQuestion::What::events, .since_ns = told}), asked,
+        events_json(node.inspect({.kind = NodeQuestion::Kind::events, .since_ns = told}), asked,
                     told, INT64_MAX, 20'000);
         told = asked;
         for (int i = 0; i < 100 && !is_over.load(); ++i)
@@ -253,13 +253,13 @@ int main() {
           comparison(of_node.all[w], how + "_thread_cpu", mode == Mode::traced ? 1.10 : 1.03);
       for (int i = 0; i < kRepetitions; ++i) {
         // a trace ends by itself
-        if (mode == Mode::traced) node.inspect({.what = NodeQuestion::What::trace_on});
+        if (mode == Mode::traced) node.inspect({.kind = NodeQuestion::Kind::trace_on});
         c.ours.push_back(of_node.all[w].run());
         c.theirs.push_back(of_plain.all[w].run());
       }
       c.print();
     }
-    if (mode == Mode::traced) node.inspect({.what = NodeQuestion::What::trace_off});
+    if (mode == Mode::traced) node.inspect({.kind = NodeQuestion::Kind::trace_off});
     is_over.store(true);
     watcher.join();
   }
@@ -272,7 +272,7 @@ int main() {
           comparison(of_node.all[w], how + "_wall", mode == Mode::traced ? 1.10 : 1.03);
       double beside = 0, took = 0;
       for (int i = 0; i < kWallRepetitions; ++i) {
-        if (mode == Mode::traced) node.inspect({.what = NodeQuestion::What::trace_on});
+        if (mode == Mode::traced) node.inspect({.kind = NodeQuestion::Kind::trace_on});
         if (watcher) watcher->turn(true);
         const double began = bench::now_ns(), began_beside = beside_ns();
         c.ours.push_back(of_node.all[w].run(bench::now_ns, kWallPiece));
@@ -285,6 +285,6 @@ int main() {
       if (watcher) c.also.emplace_back("rounds", watcher->rounds());
       c.print();
     }
-    if (mode == Mode::traced) node.inspect({.what = NodeQuestion::What::trace_off});
+    if (mode == Mode::traced) node.inspect({.kind = NodeQuestion::Kind::trace_off});
   }
 }

@@ -12,10 +12,15 @@
 // Formula, for k devices: an all-reduce of n bytes takes 2n(k-1) on all links together. By data it
 // is one, of all gradients and the loss. By model it is one of an activation for each product that
 // is summed over a split dimension: forward, and backward where a gradient goes on. Feeds go to the
-// devices but the first: their pieces by data, whole by model. `nodes` of a compile time are those
-// of the program over all devices; `passes_ms` is the part of the time that passes take.
+// devices but the first: their pieces by data, whole by model.
+//
+// A compile time ends when `Engine::compile` returns: the program has gone through all passes, is
+// placed, and has its partitions, tables and kernels. The first run makes the instances of the
+// devices out of it: `instances_ms`, apart, with the devices. `nodes` are those of the plan,
+// `passes_ms` is the part of the time that passes take. `copies_ms` compiles the same program with
+// nodes copied to all devices.
 #include <troupe/actors/engine/engine_impl.hpp>
-#include <troupe/actors/plan/pipeline.hpp>
+#include <troupe/actors/plan/pass_order.hpp>
 #include <troupe/test/bench/mesh_models.hpp>
 #include <troupe/test/bench/processes.hpp>
 
@@ -161,7 +166,8 @@ void count_bytes(const Model& model, Processes& workers, ClusterNode& driver) {
     const std::string& layout = layout_of(model, by_data);
     for (const int devices : {2, 4}) {
       Engine engine(with_workers(2));
-      Trainer trainer(model, engine, meshed::cut(cpus(devices), layout));
+      // Instances pass values on by reference; copies count what they send.
+      Trainer trainer(model, engine, meshed::cut(cpus(devices), layout), {"instances"});
       trainer.steps(1);
       const double before = bytes_between(engine);
       trainer.steps(kSteps);
@@ -171,7 +177,7 @@ void count_bytes(const Model& model, Processes& workers, ClusterNode& driver) {
                    .peer = "the formula",
                    .budget = 1.001,
                    .threads = 2,
-                   .note = "over the edges between devices of one process"};
+                   .note = "over the edges between devices of one process, nodes copied"};
       c.ours.push_back((bytes_between(engine) - before) / kSteps / 1e6);
       c.theirs.push_back(bytes_by_formula(model, trainer, by_data, devices, false) / 1e6);
       c.print();
@@ -215,19 +221,25 @@ class CompiledStep {
                            mesh::Layout(std::string("heads:r;inner:r;") +
                                         (devices / rows > 16 ? "length:c" : "batch:c"))};
   }
-  double compile_ms() const {
+  double compile_ms(bool by_instances = true) const {
     Engine engine(with_workers(1));
+    CompileOptions options = options_;
+    if (!by_instances) options.skip_passes = {"instances"};
     const double start = now_ns();
-    const Function step = engine.compile(b_.graph, b_.inputs, fetches_, options_);
+    const Function step = engine.compile(b_.graph, b_.inputs, fetches_, options);
+    return (now_ns() - start) / 1e6;
+  }
+  /// ms until all instances could start, after the compilation.
+  double instances_ms() const {
+    Engine engine(with_workers(1));
+    const auto compiled =
+        engine.impl().compile(b_.graph, edges(b_.inputs), edges(fetches_), options_);
+    const double start = now_ns();
+    engine.impl().current(compiled);
     return (now_ns() - start) / 1e6;
   }
   /// ms of all passes; the nodes that they leave go to `nodes`.
   double passes_ms(double& nodes) const {
-    const auto edges = [](const Exprs& xs) {
-      std::vector<detail::Edge> all;
-      for (const Expr& x : xs) all.push_back(x.edge());
-      return all;
-    };
     std::vector<PassReport> reports;
     mesh::detail::VariableHomes homes;
     homes.may_lay_out = [](const StateSpec&) { return true; };
@@ -241,6 +253,12 @@ class CompiledStep {
   }
 
  private:
+  static std::vector<detail::Edge> edges(const Exprs& xs) {
+    std::vector<detail::Edge> all;
+    for (const Expr& x : xs) all.push_back(x.edge());
+    return all;
+  }
+
   meshed::Builder b_;
   Exprs fetches_;
   CompileOptions options_;
@@ -257,7 +275,7 @@ void compare_compile_times() {
                  .peer = "a mesh of one device",
                  .budget = 1.2,
                  .note = "two Transformer blocks and their training step, by data and by model"};
-    for (int i = 0; i < (devices < 512 ? 3 : 1); ++i) {
+    for (int i = 0; i < 9; ++i) {
       c.theirs.push_back(one.compile_ms());
       c.ours.push_back(many.compile_ms());
     }
@@ -265,6 +283,8 @@ void compare_compile_times() {
     c.also.emplace_back("one_nodes", nodes);
     c.also.emplace_back("passes_ms", many.passes_ms(nodes));
     c.also.emplace_back("nodes", nodes);
+    c.also.emplace_back("instances_ms", many.instances_ms());
+    c.also.emplace_back("copies_ms", many.compile_ms(false));
     c.print();
   }
 }

@@ -126,13 +126,16 @@ inline mesh::Partitioning cut(const std::vector<std::string>& devices, const std
 
 class Trainer {
  public:
-  Trainer(const Model& model, Engine& engine, const std::optional<mesh::Partitioning>& p)
+  /// `skip_passes` {"instances"} copies nodes to the devices.
+  Trainer(const Model& model, Engine& engine, const std::optional<mesh::Partitioning>& p,
+          std::vector<std::string> skip_passes = {})
       : engine_(engine) {
     builder_.prefix = model.name + (p ? "/" + p->layout.text() : "") + "/";
     const Expr loss = model.loss(builder_);
     const Expr train = Sgd({.learning_rate = model.rate}).minimize(loss, builder_.variables);
     CompileOptions options;
     options.mesh = p;
+    options.skip_passes = std::move(skip_passes);
     step_ = engine_.compile(builder_.graph, builder_.inputs, {loss, train}, options);
     reset();
   }

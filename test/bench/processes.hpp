@@ -66,8 +66,11 @@ class Child {
     // closing is not enough: processes forked after this one hold the same end
     shutdown(fd_, SHUT_RDWR);
     close(fd_);
+    kill(pid_, SIGCONT);
     waitpid(pid_, nullptr, 0);
   }
+  /// Sends a signal. One that is stopped is ended by the destructor, too.
+  void signal(int number) const { kill(pid_, number); }
   void start(const std::string& address) {
     std::array<char, 64> text{};
     std::memcpy(text.data(), address.data(), std::min(address.size(), text.size() - 1));
@@ -88,17 +91,20 @@ inline auto listening_transport(const ZeroMqOptions& options) {
   };
 }
 
-/// Nodes w1 .. wN, each a process with one worker.
+/// Nodes w1 .. wN, each a process with one worker. With `state`, each keeps checkpoints in a folder
+/// of its name there.
 class Processes {
  public:
-  explicit Processes(int count, const ZeroMqOptions& options = {}) : options_(options) {
+  explicit Processes(int count, const ZeroMqOptions& options = {}, const std::string& state = {})
+      : options_(options) {
     children_.reserve(static_cast<std::size_t>(count));
     for (int i = 1; i <= count; ++i) {
       names_.push_back("w" + std::to_string(i));
-      children_.emplace_back([name = names_.back(), options](const std::string& address,
-                                                             const auto& wait) {
+      children_.emplace_back([name = names_.back(), options, state](const std::string& address,
+                                                                    const auto& wait) {
         NodeOptions o{.name = name, .transport = listening_transport(options), .join = {address}};
         o.engine.workers = 1;
+        if (!state.empty()) o.state = state + "/" + name;
         ClusterNode node(std::move(o));
         wait();
       });
@@ -106,6 +112,7 @@ class Processes {
   }
   const std::vector<std::string>& names() const { return names_; }
   std::string device(std::size_t i) const { return "/node:" + names_[i] + "/cpu:0"; }
+  void signal(std::size_t i, int number) const { children_[i].signal(number); }
 
   /// This process's node, "driver".
   std::unique_ptr<ClusterNode> join() {

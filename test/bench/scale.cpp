@@ -19,7 +19,7 @@
 
 #include <troupe/actors/engine/engine_impl.hpp>
 #include <troupe/actors/placement/placement.hpp>
-#include <troupe/actors/plan/pipeline.hpp>
+#include <troupe/actors/plan/pass_order.hpp>
 #include <troupe/actors/plan/plan_part.hpp>
 #include <troupe/cluster/membership/membership.hpp>
 #include <troupe/cluster/node/node.hpp>

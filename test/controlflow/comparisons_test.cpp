@@ -163,7 +163,7 @@ BOOST_AUTO_TEST_CASE(nan_is_reported_for_every_formula_of_comparisons) {
               {"while_loop 'made'", "Less", "variable 0"});
 }
 
-BOOST_AUTO_TEST_CASE(only_what_takes_long_leaves_the_loop_and_of_that_what_is_least) {
+BOOST_AUTO_TEST_CASE(loop_saves_the_smallest_costly_value_for_its_check) {
   using Specs = std::vector<ValueSpec>;
   const ValueSpec scalar{DType::f32, Shape{}}, product{DType::f32, {2, 1}};
   const Tensor row = Tensor::of<float>({1, 2, 3}, {1, 3});
@@ -193,7 +193,7 @@ BOOST_AUTO_TEST_CASE(a_condition_may_be_as_deep_as_one_likes) {
   BOOST_TEST(carried(deep).empty());
 }
 
-BOOST_AUTO_TEST_CASE(what_leaves_the_loop_is_in_the_bits_in_which_the_condition_computes) {
+BOOST_AUTO_TEST_CASE(checked_values_have_the_precision_of_the_condition) {
   Graph g;
   const Expr x = g.input("x", DType::f32, {2, 1});
   const Expr y = while_loop([](Expr v) { return any(matmul(kTurn, v) + kTurn < 10.0); },
@@ -249,7 +249,7 @@ BOOST_AUTO_TEST_CASE(a_limit_of_nan_is_reported) {
   BOOST_TEST(says(refused([&] { Engine({.workers = 1}).run(g, {}, {y}); }), {"a constant", "NaN"}));
 }
 
-BOOST_AUTO_TEST_CASE(of_several_variables_that_are_nan_the_compared_one_is_named) {
+BOOST_AUTO_TEST_CASE(check_names_the_compared_one_of_several_nan_variables) {
   const NanLoop two = [](const Expr& x) {
     return std::get<1>(while_loop([](Expr, Expr v) { return v < 10.0; },
                                   [](Expr a, Expr v) {
@@ -290,7 +290,7 @@ Expr grown(const Expr& x) {
 
 }  // namespace
 
-BOOST_AUTO_TEST_CASE(what_is_written_after_a_loop_waits_for_its_check) {
+BOOST_AUTO_TEST_CASE(writes_after_a_loop_wait_for_its_check) {
   writes_nothing([](Graph&, const Expr& x, const Variable& v) { return v.assign(grown(x)); }, 16,
                  200);
   // It need not use what the loop yields; two loops, one of them in order.
@@ -464,7 +464,7 @@ BOOST_AUTO_TEST_CASE(a_loop_that_is_not_run_is_not_looked_at) {
       {V{7}, V{7}, V{7}, V{8}}, 3);
 }
 
-BOOST_AUTO_TEST_CASE(of_runs_in_flight_those_fail_that_saw_nan) {
+BOOST_AUTO_TEST_CASE(only_the_runs_in_flight_that_saw_nan_fail) {
   for (const Setting& s : all_settings()) {
     Graph g;
     const Expr x = g.input("x", DType::f32, Shape{}), y = grown(x);

@@ -196,7 +196,7 @@ BOOST_AUTO_TEST_CASE(a_loop_decides_whether_another_goes_on) {
 }
 
 // The deciding value is equal in each iteration, so the loop has none, or as many as it may.
-BOOST_AUTO_TEST_CASE(what_a_loop_takes_from_outside_decides) {
+BOOST_AUTO_TEST_CASE(loop_condition_depends_on_a_value_from_outside) {
   const std::pair<const char*, std::function<Expr(Expr)>> ways[] = {
       {"a value", [](Expr e) { return e; }},
       {"its identity", [](Expr e) { return identity(e); }},
@@ -437,7 +437,7 @@ BOOST_AUTO_TEST_CASE(lists_that_fork_in_each_iteration) {
   });
 }
 
-BOOST_AUTO_TEST_CASE(an_array_is_scattered_gathered_split_and_joined_in_each_iteration) {
+BOOST_AUTO_TEST_CASE(loop_scatters_gathers_splits_and_joins_an_array) {
   agree([](Piece& p) {
     Expr x = p.input({0.8, -0.4, 0.6});
     const auto places = [&](std::vector<std::int64_t> v) {

@@ -155,7 +155,7 @@ BOOST_AUTO_TEST_CASE(a_choice_of_several) {  // C32
         {Reals{expected}}, 2);
 }
 
-BOOST_AUTO_TEST_CASE(what_a_branch_does_stays_in_it) {
+BOOST_AUTO_TEST_CASE(nodes_of_a_branch_run_only_when_it_is_taken) {
   // An op on outer values, a constant, a random draw and a failing op: none runs unless its branch
   // does.
   for (const Setting& s : settings()) {

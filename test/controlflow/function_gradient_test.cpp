@@ -66,7 +66,7 @@ BOOST_AUTO_TEST_CASE(in_a_loop) {  // G33
       {V{65536}, V{524288}}, 2);
 }
 
-BOOST_AUTO_TEST_CASE(of_a_recursion) {
+BOOST_AUTO_TEST_CASE(recursive_function_has_a_gradient) {
   run_all_configurations(
       [](Graph& g) -> Scenario {
         Expr x = g.input("x", DType::f32, Shape{}), n = g.input("n", DType::i64, Shape{});
@@ -77,7 +77,7 @@ BOOST_AUTO_TEST_CASE(of_a_recursion) {
       {V{243}, V{405}}, 3);
 }
 
-BOOST_AUTO_TEST_CASE(of_higher_order) {
+BOOST_AUTO_TEST_CASE(function_has_gradients_of_higher_order) {
   run_all_configurations(
       [](Graph& g) -> Scenario {
         Expr x = g.input("x", DType::f64, Shape{}), n = g.input("n", DType::i64, Shape{});

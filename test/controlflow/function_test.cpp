@@ -2,6 +2,7 @@
 #include <boost/test/unit_test.hpp>
 
 #include <troupe/actors/executor/loop_report.hpp>
+#include <troupe/controlflow/lower.hpp>
 #include <troupe/test/support/programs/calls.hpp>
 #include <troupe/test/support/programs/configurations.hpp>
 #include <troupe/troupe.hpp>
@@ -575,6 +576,33 @@ BOOST_AUTO_TEST_CASE(several_runs_at_once) {
   for (std::size_t i = 0; i < runs.size(); ++i)
     BOOST_TEST(numbers(runs[i].get()[0])[0] == expected[i]);
   BOOST_TEST(f.loops().empty());
+}
+
+// Each of n functions calls the one before twice: f_n(x) = x k (k + 1/2)^n.
+BOOST_AUTO_TEST_CASE(calls_stay_where_bodies_would_be_too_many_nodes) {
+  const auto calls_left = [](int n) {
+    Graph g;
+    Expr x = g.input("x", DType::f64, Shape{}), k = g.input("k", DType::f64, Shape{});
+    const ValueSpec real{DType::f64, Shape{}};
+    std::vector<One> all;
+    for (int i = 0; i <= n; ++i)
+      all.emplace_back(g, "f" + std::to_string(i), std::vector<ValueSpec>{real}, [&](Expr v) {
+        return all.empty() ? v * k : all.back()(v * 0.5) + all.back()(v * k);
+      });
+    Expr y = all.back()(x), dy = gradients(y, x)[0];
+    Engine engine({.workers = 2});
+    const Function f = engine.compile(g, {x, k}, {y, dy});
+    const std::vector<Tensor> got = f({Tensor::scalar(3.0), Tensor::scalar(0.5)});
+    BOOST_TEST(got[0].item<double>() == 1.5);
+    BOOST_TEST(got[1].item<double>() == 0.5);
+    int calls = 0;
+    const Program lowered = lower(prune(g, {x.edge(), k.edge()}, {y.edge(), dy.edge()}));
+    for (const Node& node : lowered.graph.nodes()) calls += node.op->name == "Call";
+    BOOST_TEST(lowered.graph.size() < 200'000);
+    return calls;
+  };
+  BOOST_TEST(calls_left(5) == 0);
+  BOOST_TEST(calls_left(14) > 0);
 }
 
 BOOST_AUTO_TEST_CASE(beside_other_devices) {

@@ -19,7 +19,7 @@ Expr vector(Graph& g, std::vector<float> v) {
 
 BOOST_AUTO_TEST_SUITE(gradients_of_conditionals)
 
-BOOST_AUTO_TEST_CASE(of_the_taken_branch) {  // C11
+BOOST_AUTO_TEST_CASE(gradient_follows_the_taken_branch) {  // C11
   for (auto [c, expected] : {std::pair{1., 42.}, {3., 3.}})
     run_all_configurations(
         [&](Graph& g) -> Scenario {
@@ -111,7 +111,7 @@ BOOST_AUTO_TEST_CASE(a_choice_of_several_in_which_not_all_use_everything) {
         2);
 }
 
-BOOST_AUTO_TEST_CASE(of_variables_read_in_a_branch) {
+BOOST_AUTO_TEST_CASE(gradient_reaches_variables_read_in_a_branch) {
   for (bool yes : {true, false})
     run_all_configurations(
         [&](Graph& g) -> Scenario {

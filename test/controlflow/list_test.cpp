@@ -463,7 +463,8 @@ BOOST_AUTO_TEST_CASE(lists_of_anything) {
       Code::invalid_argument, {"the element is f64[], not i64[]", line(__LINE__ - 2)});
   Graph g;
   Expr any = list_of_any(g);
-  refused([&] { list_pop(any); }, Code::invalid_argument, {"say what is read", line(__LINE__)});
+  refused([&] { list_pop(any); }, Code::invalid_argument,
+          {"give the dtype and shape", line(__LINE__ - 1)});
 }
 
 BOOST_AUTO_TEST_CASE(indices_may_be_computed) {

@@ -174,7 +174,7 @@ BOOST_AUTO_TEST_CASE(a_report_on_a_loop_with_a_value_made_before_its_merge) {
 
 // A variable that has ended is dead in the iterations that follow, whichever of the tokens for the
 // next one comes first: the loop waited for one for ever.
-BOOST_AUTO_TEST_CASE(a_variable_may_end_before_the_others_of_a_loop_without_a_loop_cond) {
+BOOST_AUTO_TEST_CASE(loop_without_loop_cond_may_end_one_variable_early) {
   for (bool is_short_first : {true, false})
     for (const Setting& s : settings()) {
       Graph g;
@@ -314,7 +314,7 @@ BOOST_AUTO_TEST_CASE(functional_nodes_in_a_loop_by_hand) {
       {V{38}, V{6}});
 }
 
-BOOST_AUTO_TEST_CASE(dead_tokens_pass_a_loop_in_a_loop_and_switches_behind_switches) {
+BOOST_AUTO_TEST_CASE(dead_tokens_pass_nested_loops_and_chained_switches) {
   for (bool yes : {true, false})
     on_engines(
         [&](Graph& g) -> Scenario {
@@ -374,7 +374,7 @@ BOOST_AUTO_TEST_CASE(a_state_in_a_loop_by_hand) {
              why);
 }
 
-BOOST_AUTO_TEST_CASE(what_only_passes_tokens_on_may_wait) {  // Enter, NextIteration, Exit
+BOOST_AUTO_TEST_CASE(nodes_that_only_forward_tokens_may_wait) {  // Enter, NextIteration, Exit
   on_engines(
       [](Graph& g) -> Scenario {
         Variable v = g.variable("v", Tensor::scalar(1.f));
@@ -431,7 +431,7 @@ BOOST_AUTO_TEST_CASE(what_only_passes_tokens_on_may_wait) {  // Enter, NextItera
 }
 
 // It came twice to iterations that it had opened itself, and went on in a run that had failed.
-BOOST_AUTO_TEST_CASE(a_constant_that_goes_on_by_itself_comes_once_and_ends_with_its_run) {
+BOOST_AUTO_TEST_CASE(lone_loop_constant_arrives_once_and_ends_with_its_run) {
   for (const char* how : {"directly", "merged"}) {
     Graph g;
     Expr k = g.input("k", DType::i32, Shape{}),

@@ -128,7 +128,7 @@ BOOST_AUTO_TEST_CASE(texts) {
   BOOST_TEST(printed == expected, boost::test_tools::per_element());
 }
 
-BOOST_AUTO_TEST_CASE(what_does_not_fit_is_refused_while_building) {
+BOOST_AUTO_TEST_CASE(print_refuses_wrong_arguments_while_building) {
   Graph g;
   Console out = g.console();
   BOOST_TEST(says(refused([&] { out.print("{} {}", {g.constant(1)}); }),

@@ -67,7 +67,7 @@ BOOST_AUTO_TEST_CASE(a_branch_takes_before_what_it_puts_in_has_its_turn) {
 
 // A call fires once: as such it would wait for the second element, for which there is room once the
 // call has taken the first.
-BOOST_AUTO_TEST_CASE(a_call_that_waits_or_is_waited_for_takes_before_what_it_puts_in_has_its_turn) {
+BOOST_AUTO_TEST_CASE(waiting_call_dequeues_before_its_own_enqueue_has_room) {
   for (bool waits : {false, true})
     for (bool is_waited_for : {false, true})
       on_engines(

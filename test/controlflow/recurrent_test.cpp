@@ -586,7 +586,7 @@ BOOST_AUTO_TEST_CASE(both_ways_and_layers) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(what_does_not_fit_is_refused) {
+BOOST_AUTO_TEST_CASE(recurrent_refuses_operands_of_wrong_shapes) {
   Graph g;
   auto in = [&](const char* name, const Shape& s, DType t = DType::f32) {
     return g.input(name, t, s);
@@ -669,7 +669,7 @@ BOOST_AUTO_TEST_CASE(what_does_not_fit_is_refused) {
 }
 
 // Columns and lengths that a run makes known: 1 is not taken for as many as are needed.
-BOOST_AUTO_TEST_CASE(what_is_known_late_and_does_not_fit) {
+BOOST_AUTO_TEST_CASE(recurrent_refuses_wrong_shapes_known_at_run_time) {
   for (const auto& [columns, bias, lengths, why] :
        {std::tuple{20, 20, 3, ""},
         std::tuple{1, 20, 3,

@@ -99,7 +99,7 @@ BOOST_AUTO_TEST_CASE(a_bound_holds_where_the_rank_of_the_predicate_is_unknown) {
 
 // At once it was not asked where the bound was reached, so what it does happened once less than in
 // a graph.
-BOOST_AUTO_TEST_CASE(a_condition_runs_once_more_than_the_body_where_a_bound_ends_the_loop) {
+BOOST_AUTO_TEST_CASE(condition_runs_once_more_than_the_body_at_a_bound) {
   for (std::int64_t most : {0, 3}) {
     const auto loop = [&](const Variable& asked, const Expr& start) {
       const auto condition = [&](Expr v) {
@@ -123,7 +123,7 @@ BOOST_AUTO_TEST_CASE(a_condition_runs_once_more_than_the_body_where_a_bound_ends
 }
 
 // The values past the end were read, or those too many were put out.
-BOOST_AUTO_TEST_CASE(a_step_that_yields_another_number_of_values_than_the_state_has_is_refused) {
+BOOST_AUTO_TEST_CASE(step_with_a_wrong_number_of_values_is_refused) {
   Graph g;
   Eager e;
   // states of another type do not compile; the number of values in a vector is known here only
@@ -150,7 +150,7 @@ BOOST_AUTO_TEST_CASE(a_step_that_yields_another_number_of_values_than_the_state_
 
 // It was copied into the loop, folded into a product or left out as a factor of one, and what it
 // starts after never happened.
-BOOST_AUTO_TEST_CASE(what_a_constant_starts_after_happens) {
+BOOST_AUTO_TEST_CASE(predecessors_of_a_constant_run) {
   for (const Setting& s : all_settings()) {
     Graph g;
     Variable v = g.variable("v", Tensor::scalar(0.f));
@@ -279,7 +279,7 @@ BOOST_AUTO_TEST_CASE(the_interpreter_refuses_what_the_engine_refuses) {
 }
 
 // The loop went on with the constant's own value, and the gradient counted by it.
-BOOST_AUTO_TEST_CASE(a_feed_that_would_not_reach_a_loop_or_its_gradient_is_refused) {
+BOOST_AUTO_TEST_CASE(feed_that_bypasses_a_loop_or_its_gradient_is_refused) {
   Graph g;
   Expr x = g.input("x", DType::f32, Shape{}), most = g.constant(2),
        start = g.constant(std::int64_t{0}), free = g.constant(2);

@@ -405,6 +405,40 @@ BOOST_AUTO_TEST_CASE(gradients_are_those_of_the_lowered_form) {
       vector({0.3f, 0.7f, -0.2f}));
 }
 
+// Values of each size, in loops within loops, whose lists are pushed to in some iterations alone.
+BOOST_AUTO_TEST_CASE(saved_scalars_are_those_of_the_lowered_form) {
+  const auto saving = [](DType dtype) {
+    return [dtype](Graph& g, const Expr& x) {
+      auto [i_end, y_end, z_end] = while_loop(
+          [](Expr i, Expr, Expr) { return i < 12; },
+          [&](Expr i, Expr y, Expr z) {
+            auto [k_end, w_end] = while_loop([&](Expr k, Expr) { return k < 3 * (i + 1); },
+                                             [&](Expr k, Expr w) {
+                                               return std::tuple{k + 1, w * cast(x, dtype) * 0.75};
+                                             },
+                                             std::tuple{g.constant(0), y + 1.0});
+            const Expr chosen = cond(
+                i % 3 == 0, [&] { return w_end * w_end; }, [&] { return w_end - z; });
+            return std::tuple{i + 1, where(chosen > 0.5, sin(chosen), y * 0.5), z * y + chosen};
+          },
+          std::tuple{g.constant(0), cast(x, dtype), cast(x, dtype)});
+      const Expr first = gradients({y_end * z_end}, {x})[0];
+      return Exprs{y_end, z_end, first, gradients({first}, {x})[0]};
+    };
+  };
+  for (const DType dtype : {DType::f16, DType::f32, DType::f64}) agree(saving(dtype), f32(0.9f));
+  agree(  // more elements than a chunk has, saved and then read by another loop
+      [](Graph& g, const Expr& x) {
+        auto [i_end, y_end] = while_loop([](Expr i, Expr) { return i < 5000; },
+                                         [&](Expr i, Expr y) {
+                                           return std::tuple{i + 1, y * x + 1e-3};
+                                         },
+                                         std::tuple{g.constant(0), x});
+        return Exprs{y_end, gradients({y_end}, {x})[0]};
+      },
+      f32(0.9997f));
+}
+
 BOOST_AUTO_TEST_CASE(an_endless_loop_is_cancelled_and_disturbs_no_other) {
   for (const bool is_deterministic : {false, true}) {
     EngineOptions options;

@@ -7,7 +7,7 @@
 
 namespace troupe::test {
 
-BOOST_AUTO_TEST_SUITE(what_a_loop_saves)
+BOOST_AUTO_TEST_SUITE(saving_test)
 
 namespace {
 
@@ -75,7 +75,7 @@ BOOST_AUTO_TEST_CASE(shapes_instead_of_values) {
   compare(Eager().run(g, {{x, Tensor::of<float>({1, 2}, {2})}}, {d}), {V{8, 8}}, "interpreter");
 }
 
-BOOST_AUTO_TEST_CASE(what_passes_through_is_not_saved) {
+BOOST_AUTO_TEST_CASE(unchanged_loop_variables_are_not_saved) {
   Graph g;
   Expr x = g.input("x", DType::f32, Shape{}), a = g.input("a", DType::f32, Shape{});
   auto [i_end, r_end, same_end] = while_loop([](Expr i, Expr, Expr) { return i < 3; },
@@ -91,7 +91,7 @@ BOOST_AUTO_TEST_CASE(what_passes_through_is_not_saved) {
   BOOST_TEST(saved(r_end) == 1);
 }
 
-BOOST_AUTO_TEST_CASE(what_is_saved_already_is_not_saved_again) {
+BOOST_AUTO_TEST_CASE(values_that_are_saved_already_are_not_saved_again) {
   Graph g;
   Expr x = g.input("x", DType::f32, Shape{}), a = g.input("a", DType::f32, Shape{});
   Expr r = while_loop([](Expr v) { return v < 100.0; }, [&](Expr v) { return v * v * a; }, x);

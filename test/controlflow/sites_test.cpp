@@ -50,7 +50,7 @@ struct Weights {
 
 }  // namespace
 
-BOOST_AUTO_TEST_CASE(of_loops_and_branches) {
+BOOST_AUTO_TEST_CASE(nodes_of_loops_and_branches_have_sites) {
   Graph g;
   Expr x = g.input("x", DType::f32, {5, 3});
   Expr a = map([](Expr e) { return e * 2.0; }, x);
@@ -67,7 +67,7 @@ BOOST_AUTO_TEST_CASE(of_loops_and_branches) {
   check(g);
 }
 
-BOOST_AUTO_TEST_CASE(of_recurrent_layers) {
+BOOST_AUTO_TEST_CASE(nodes_of_recurrent_layers_have_sites) {
   Graph g;
   Weights w{g};
   Expr x = g.input("x", DType::f32, {5, 2, 3}), lengths = g.input("lengths", DType::i64, {2});
@@ -81,7 +81,7 @@ BOOST_AUTO_TEST_CASE(of_recurrent_layers) {
   check(g);
 }
 
-BOOST_AUTO_TEST_CASE(of_training) {
+BOOST_AUTO_TEST_CASE(nodes_of_training_have_sites) {
   Graph g;
   Weights w{g};
   const Variable table = w.of({10, 4}), dense = w.of({4, 3});
@@ -97,7 +97,7 @@ BOOST_AUTO_TEST_CASE(of_training) {
   check(g);
 }
 
-BOOST_AUTO_TEST_CASE(of_functions_made_of_functions) {
+BOOST_AUTO_TEST_CASE(nodes_of_composed_functions_have_sites) {
   Graph g;
   Expr x = g.input("x", DType::f32, {2, 4, 8}), q = g.input("q", DType::f32, {2, 2, 4, 8}),
        image = g.input("image", DType::f32, {1, 8, 8, 4});

@@ -161,7 +161,7 @@ BOOST_AUTO_TEST_CASE(branches_loops_and_queues_of_strings) {
        Tensor::scalar<std::int64_t>(1), Tensor::string("queued")});
 }
 
-BOOST_AUTO_TEST_CASE(what_cannot_be_done_is_refused) {
+BOOST_AUTO_TEST_CASE(unsupported_ops_on_strings_are_refused) {
   Graph g;
   Expr s = g.constant(words({"a", "b"})), f = g.constant(Tensor::of<float>({1, 2}));
   says_all(refused([&] { s + s; }),

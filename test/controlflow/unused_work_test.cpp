@@ -2,6 +2,7 @@
 // them. Values, draws and effects stay.
 #include <boost/test/unit_test.hpp>
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -121,7 +122,7 @@ BOOST_AUTO_TEST_CASE(variables_that_feed_each_other_and_nothing_else) {
   BOOST_TEST(nodes_of(dropped(g, {a}, {x}, {square_of(1)}), "MatMul") == 2);
 }
 
-BOOST_AUTO_TEST_CASE(what_the_condition_or_an_effect_reads_stays) {
+BOOST_AUTO_TEST_CASE(nodes_that_a_condition_or_an_effect_reads_stay) {
   Graph g;
   Expr x = g.input("x", DType::f64, {});
   Variable v = g.variable("v", Tensor::scalar(0.0));
@@ -139,7 +140,7 @@ BOOST_AUTO_TEST_CASE(what_the_condition_or_an_effect_reads_stays) {
   BOOST_TEST(loop->outputs.size() == 3u);
 }
 
-BOOST_AUTO_TEST_CASE(results_of_branches_maps_and_scans) {  // U2
+BOOST_AUTO_TEST_CASE(results_of_branches_and_maps) {  // U2
   Graph g;
   Expr x = g.input("x", DType::f64, {3, 3}), p = g.input("p", DType::boolean, {});
   auto [cheap, dear] = cond(
@@ -161,6 +162,50 @@ BOOST_AUTO_TEST_CASE(results_of_branches_maps_and_scans) {  // U2
       x);
   BOOST_TEST(nodes_of(dropped(g, {row}, {x}, {square_of(2)}), "MatMul") == 0);
   BOOST_TEST(nodes_of(dropped(g, {product}, {x}, {square_of(2)}), "MatMul") == 1);
+}
+
+BOOST_AUTO_TEST_CASE(results_of_scans_and_folds) {  // U2
+  Graph g;
+  Expr x = g.input("x", DType::f64, {3, 3}), zero = g.constant(0.0);
+  const auto products = [&](const Expr& fetch) {
+    return nodes_of(dropped(g, {fetch}, {x}, {square_of(0.5)}), "MatMul");
+  };
+  const auto step = [&](Pair state, Expr row) {
+    auto [count, all] = state;
+    return Pair{count + 1.0, matmul(all, x) + row};
+  };
+  auto [counts, all] = scan(step, x, Pair{zero, x});
+  BOOST_TEST(products(counts) == 0);
+  BOOST_TEST(products(all) == 1);
+  auto [count, sum_of_all] = fold_left(step, x, Pair{zero, x});
+  BOOST_TEST(products(count) == 0);
+  BOOST_TEST(products(sum_of_all) == 1);
+  // the cell's second state is no output
+  const auto rnn = dynamic_rnn(
+      [&](Pair state, Expr in) {
+        auto [h, c] = state;
+        return Pair{h + in, matmul(c, x)};
+      },
+      reshape(x, {3, 1, 3}), Pair{g.zeros(DType::f64, {1, 3}), g.zeros(DType::f64, {1, 3})});
+  BOOST_TEST(products(rnn.outputs) == 0);
+  BOOST_TEST(products(std::get<1>(rnn.state)) == 1);
+  everywhere_alike(g, {x}, {counts, count, rnn.outputs}, {square_of(0.5)});
+}
+
+BOOST_AUTO_TEST_CASE(results_of_a_choice_of_three) {  // U2
+  Graph g;
+  Expr x = g.input("x", DType::f64, {3, 3}), which = g.input("which", DType::i32, {});
+  const auto branch = [&](double by) {
+    return [&, by] { return Exprs{x + by, matmul(x, x + by)}; };
+  };
+  const std::vector<std::function<Exprs()>> branches{branch(1), branch(2), branch(3)};
+  const Exprs made = switch_case(which, branches);
+  for (const std::int32_t k : {0, 1, 2}) {
+    const std::vector<Tensor> values{square_of(0.5), Tensor::scalar(k)};
+    BOOST_TEST(nodes_of(dropped(g, {made[0]}, {x, which}, values), "MatMul") == 0);
+    BOOST_TEST(nodes_of(dropped(g, {made[1]}, {x, which}, values), "MatMul") == 3);
+    everywhere_alike(g, {x, which}, {made[0]}, values);
+  }
 }
 
 BOOST_AUTO_TEST_CASE(results_and_arguments_of_calls) {
@@ -327,6 +372,45 @@ BOOST_AUTO_TEST_CASE(products_of_captured_values_move) {  // U3
   everywhere_alike(g, {x}, {v, i}, {square_of(0.5)});
 }
 
+// By its origin a draw keeps its bits, and by its site an error names the user's line.
+BOOST_AUTO_TEST_CASE(moved_nodes_keep_their_origin_and_line) {
+  Graph g;
+  Expr x = g.input("x", DType::f64, {kAny, kAny}), n = g.input("n", DType::i32, {});
+  std::uint64_t origin = 0;
+  const unsigned line = __LINE__ + 4;
+  auto [i, v] = while_loop(
+      [&](Expr k, Expr) { return k < n; },
+      [&](Expr k, Expr s) {
+        Expr product = matmul(x, x);
+        origin = static_cast<const Graph&>(product.reader()).node(product.edge().node).origin;
+        return Pair{k + 1, s + reduce_max(product)};
+      },
+      Pair{g.constant(0), g.constant(0.0)});
+  const Program p = moved(g, {v}, {x, n}, {square_of(0.5), Tensor::scalar(std::int32_t{3})});
+  int found = 0;
+  const std::function<void(const Graph&)> look = [&](const Graph& in) {
+    for (const Node& node : in.nodes()) {
+      for (const auto& sub : subgraphs_of(node))
+        if (node.op->name != "While") look(sub->graph);  // it has left the body
+      if (node.op->name != "MatMul") continue;
+      ++found;
+      BOOST_TEST(node.origin == origin);
+      BOOST_TEST(node.site.line == line);
+    }
+  };
+  look(p.graph);
+  BOOST_TEST(found == 1);
+  Engine engine({.workers = 1});
+  const std::string why = refusal(
+      [&] {
+        engine.compile(g, {x, n},
+                       {v})({Tensor::zeros(DType::f64, {2, 3}), Tensor::scalar(std::int32_t{3})});
+      },
+      Code::invalid_argument);
+  BOOST_TEST(why.find("MatMul") != std::string::npos, why);
+  BOOST_TEST(why.find("unused_work_test.cpp:" + std::to_string(line)) != std::string::npos, why);
+}
+
 BOOST_AUTO_TEST_CASE(out_of_several_loops_and_through_unchanged_variables) {
   Graph g;
   Expr x = g.input("x", DType::f64, {3, 3});
@@ -346,7 +430,7 @@ BOOST_AUTO_TEST_CASE(out_of_several_loops_and_through_unchanged_variables) {
   everywhere_alike(g, {x}, {v, w}, {square_of(0.5)});
 }
 
-BOOST_AUTO_TEST_CASE(what_can_fail_moves_behind_the_first_predicate) {
+BOOST_AUTO_TEST_CASE(nodes_that_can_fail_move_behind_the_first_predicate) {
   Graph g;
   Expr x = g.input("x", DType::f64, {3, 3}), n = g.input("n", DType::i64, {}),
        at = g.input("at", DType::i64, {2});
@@ -419,7 +503,7 @@ BOOST_AUTO_TEST_CASE(draws_and_reads_of_variables_stay_in_the_loop) {
   everywhere_alike(g, {}, {v}, {});
 }
 
-BOOST_AUTO_TEST_CASE(what_a_fused_chain_computes_on_the_way_stays) {
+BOOST_AUTO_TEST_CASE(intermediate_results_of_a_fused_chain_stay) {
   Graph g;
   Expr x = g.input("x", DType::f64, {3, 3}), c = g.input("c", DType::f64, {});
   auto [i, v] = while_loop([&](Expr j, Expr) { return j < 3; },

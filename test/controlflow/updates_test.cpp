@@ -2,7 +2,7 @@
 // them, and nothing else changes.
 #include <boost/test/unit_test.hpp>
 
-#include <troupe/actors/plan/pipeline.hpp>
+#include <troupe/actors/plan/pass_order.hpp>
 #include <troupe/test/support/programs/configurations.hpp>
 #include <troupe/troupe.hpp>
 
@@ -117,7 +117,7 @@ BOOST_AUTO_TEST_CASE(in_a_function_and_a_loop_in_a_loop) {
 
 // Updates of one state take turns: slow ops stay beside them, and iterations overlap. An op that
 // reads the variable takes its turn anyhow.
-BOOST_AUTO_TEST_CASE(what_takes_long_is_left_out_of_loops) {
+BOOST_AUTO_TEST_CASE(slow_ops_in_loops_are_not_fused_into_updates) {
   const auto sum_of = [](double x) { return 1 + 3 * std::exp(x); };
   same_everywhere(0,
                   [](Graph& g) -> Scenario {

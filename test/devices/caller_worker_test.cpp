@@ -124,7 +124,7 @@ BOOST_AUTO_TEST_CASE(a_stepped_pool_runs_it_by_its_seed) {
   BOOST_TEST((drawn[0] != drawn[2]));
 }
 
-BOOST_AUTO_TEST_CASE(what_it_leaves_behind_is_run) {
+BOOST_AUTO_TEST_CASE(pool_runs_the_jobs_that_a_caller_worker_leaves) {
   for (const int workers : {1, 2}) {
     WorkerPool pool(workers);
     for (int round = 0; round < 500; ++round) {
@@ -165,8 +165,7 @@ BOOST_AUTO_TEST_CASE(a_block_of_a_kernel_may_run_anywhere) {
 // One caller is kept in its search while another gives its slot back. The latter thread sleeps on,
 // until the first goes to work on something behind which a lone job waits: without another it would
 // wait for ever.
-BOOST_AUTO_TEST_CASE(
-    a_place_given_back_beside_a_searcher_is_not_woken_before_that_one_goes_to_work) {
+BOOST_AUTO_TEST_CASE(searcher_wakes_the_freed_slot_only_when_it_starts_to_work) {
   std::latch searches(1), given_back(1), fetched(1);
   WorkerPool pool(2);
   std::thread searcher([&] {

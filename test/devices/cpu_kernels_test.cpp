@@ -199,7 +199,7 @@ BOOST_AUTO_TEST_CASE(extrema_of_rows_and_columns) {
 }
 
 // Sums of f32 add eight or four elements before widening them, or none in shorter rows.
-BOOST_AUTO_TEST_CASE(sums_of_rows_are_near_those_in_double_and_the_same_at_every_level) {
+BOOST_AUTO_TEST_CASE(sums_of_rows_are_accurate_and_equal_at_every_level) {
   std::mt19937_64 random(11);
   std::vector<std::int64_t> lengths(300);
   std::iota(lengths.begin(), lengths.end(), 1);
@@ -503,7 +503,7 @@ BOOST_AUTO_TEST_CASE(half_floats_have_the_order_of_floats) {
   check(type_tag<bfloat16>{});
 }
 
-BOOST_AUTO_TEST_CASE(where_the_extremum_is_first) {
+BOOST_AUTO_TEST_CASE(argmax_and_argmin_return_the_first_extremum) {
   WorkerPool pool(2);
   auto device = make_cpu_device({&pool, "cpu:0"});
   auto stream = device->make_stream();

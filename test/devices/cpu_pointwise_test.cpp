@@ -498,7 +498,7 @@ BOOST_AUTO_TEST_CASE(results_do_not_depend_on_position_length_or_scalar_path) {
 }
 
 // The page behind the element is not readable.
-BOOST_AUTO_TEST_CASE(of_one_element_nothing_behind_it_is_read) {
+BOOST_AUTO_TEST_CASE(kernel_reads_nothing_behind_a_single_element) {
   constexpr std::size_t kPage = 4096, kBytes = 64;
   struct Edge final : Allocator {
     std::byte* pages = static_cast<std::byte*>(
@@ -694,7 +694,7 @@ BOOST_AUTO_TEST_CASE(an_output_may_be_an_input) {
   BOOST_TEST(b.to_vector<float>() == (std::vector<float>{1, 2, 3}));
 }
 
-BOOST_AUTO_TEST_CASE(the_same_result_on_any_number_of_workers) {
+BOOST_AUTO_TEST_CASE(pointwise_results_are_equal_on_any_number_of_workers) {
   std::mt19937_64 random(19);
   std::vector<Tensor> in;
   for (int i = 0; i < 3; ++i) in.push_back(random_tensor(random, DType::f32, Shape{200001}));

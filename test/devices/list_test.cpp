@@ -1,5 +1,6 @@
 // Lists: values that share a log, in any order of appends.
 #include <troupe/devices/list/list_walk.hpp>
+#include <troupe/devices/list/packed_list.hpp>
 
 #include <boost/test/unit_test.hpp>
 
@@ -108,7 +109,7 @@ BOOST_AUTO_TEST_CASE(popping_as_sole_holder_frees) {
   BOOST_TEST(t.is_sole_holder());
 }
 
-BOOST_AUTO_TEST_CASE(what_is_joined_stays_while_the_elements_do) {
+BOOST_AUTO_TEST_CASE(list_keeps_its_joined_tensor_while_elements_are_unchanged) {
   const Tensor rows = Tensor::of<float>({1, 2, 3});
   List a = of({1, 2, 3}), b = a;
   BOOST_TEST(!a.joined().has_value());
@@ -457,6 +458,133 @@ BOOST_AUTO_TEST_CASE(a_list_has_a_bound) {
   BOOST_TEST(!list.read(List::kMost - 1).has_value());
   BOOST_TEST(has(refusal([&] { list.push(number(1)); }, Code::out_of_range), most));
   BOOST_TEST(list.length() == List::kMost);
+}
+
+namespace {
+List saved_scalars(DType dtype, std::int64_t n) {
+  List list(dtype, Shape());
+  list.mark_saved(nullptr);
+  for (std::int64_t i = 0; i < n; ++i) list.push(Tensor::scalar_as(dtype, static_cast<double>(i)));
+  return list;
+}
+bool is_packed(const List& list) { return PackedList::of(list).is_packed(); }
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(saved_scalars_are_packed) {
+  for (const DType dtype : {DType::boolean, DType::f16, DType::i32, DType::f64, DType::c128}) {
+    constexpr std::int64_t kMany = 1000;
+    List list = saved_scalars(dtype, kMany);
+    BOOST_TEST(is_packed(list));
+    BOOST_TEST(list.bytes() == kMany * size_of(dtype));
+    const List old = list;
+    list.pop();
+    list.push(Tensor::scalar_as(dtype, 0));  // elsewhere: `old` has the end
+    BOOST_TEST(old.read(kMany - 1).is_same_scalar(Tensor::scalar_as(dtype, kMany - 1)));
+    BOOST_TEST(list.read(kMany - 1).is_same_scalar(Tensor::scalar_as(dtype, 0)));
+    BOOST_TEST((is_packed(list) && is_packed(old)));
+    list.pop();
+    for (std::int64_t i = kMany - 1; i-- > 0;) {
+      const Tensor wanted = Tensor::scalar_as(dtype, static_cast<double>(i));
+      BOOST_REQUIRE(list.peek(i).is_same_scalar(wanted));
+      BOOST_REQUIRE(list.find(i).is_same_scalar(wanted));
+      BOOST_REQUIRE(list.pop().is_same_scalar(wanted));
+    }
+    BOOST_TEST(list.bytes() == 0u);
+    BOOST_TEST(!list.find(0).has_value());
+    refusal([&] { list.pop(); }, Code::out_of_range);
+    refusal([&] { list.push(Tensor::of<float>({1})); }, Code::invalid_argument);
+    BOOST_TEST(!old.joined().has_value());
+  }
+  List vectors(DType::f64, Shape{2}), any(DType::f64, Shape::unknown());
+  vectors.mark_saved(nullptr);
+  any.mark_saved(nullptr);
+  BOOST_TEST((!is_packed(vectors) && !is_packed(any)));
+}
+
+BOOST_AUTO_TEST_CASE(packed_elements_become_handles_where_one_is_missing) {
+  for (int change = 0; change < 5; ++change)
+    for (const bool is_shared : {false, true}) {
+      List list = saved_scalars(DType::f64, 40), other = is_shared ? list : List();
+      if (change == 0) list.grow(42);
+      if (change == 1) list.put(2, number(7));
+      if (change == 2) list.take(2);
+      if (change == 3) list.put(41, number(9));
+      if (change == 4) list.grow(41), list.write(40, number(9));
+      BOOST_TEST(!is_packed(list), change);
+      BOOST_TEST(list.is_saved());
+      BOOST_TEST(list.read(39).tensor().at(0) == 39);
+      BOOST_TEST(list.length() == (change == 0 || change == 3 ? 42 : change == 4 ? 41 : 40));
+      BOOST_TEST(list.bytes() == 8u * (change == 2 ? 39 : change < 2 ? 40 : 41));
+      if (change == 1) BOOST_TEST(list.read(2).tensor().at(0) == 7);
+      if (change == 2) BOOST_TEST(!list.read(2).has_value());
+      if (change > 2) BOOST_TEST(list.pop().tensor().at(0) == 9);
+      if (!is_shared) continue;
+      BOOST_TEST(is_packed(other));
+      for (std::int64_t i = 0; i < 40; ++i) BOOST_REQUIRE(other.read(i).tensor().at(0) == i);
+    }
+  refusal(
+      [&] {
+        List list = saved_scalars(DType::f64, 3);
+        list.write(1, number(7));
+      },
+      Code::failed_precondition);
+}
+
+BOOST_AUTO_TEST_CASE(cursors_push_and_pop_packed_elements) {
+  List list = saved_scalars(DType::i32, 18);
+  PackedList& packed = PackedList::of(list);
+  ElementCursor cursor;
+  List other = list;
+  BOOST_TEST(!packed.open(cursor));  // it has another holder
+  other.reset();
+  list.keep_joined(Tensor::of<float>({1, 2}));
+  BOOST_REQUIRE(packed.open(cursor));
+  BOOST_TEST(cursor.first == 16);
+  BOOST_TEST((cursor.next == cursor.begin + 8 && cursor.end == cursor.begin + 32 * 4));
+  const std::int32_t pushed = 77;
+  std::memcpy(cursor.next, &pushed, sizeof pushed);
+  cursor.next += sizeof pushed;
+  packed.close(cursor);
+  BOOST_TEST(!cursor.begin);
+  BOOST_TEST((list.length() == 19 && list.bytes() == 19 * 4u && !list.joined().has_value()));
+  BOOST_TEST(list.read(18).is_same_scalar(Tensor::scalar(pushed)));
+  BOOST_REQUIRE(packed.open(cursor));
+  cursor.next = cursor.begin;
+  packed.close(cursor);
+  BOOST_TEST(list.length() == 16);
+  BOOST_TEST(list.pop().is_same_scalar(Tensor::scalar(std::int32_t{15})));
+  List none = saved_scalars(DType::i32, 0);
+  BOOST_TEST(!PackedList::of(none).open(cursor));
+}
+
+// Two threads append through copies of one handle of packed elements, while others read.
+BOOST_AUTO_TEST_CASE(threads_append_to_packed_elements_that_they_share) {
+  constexpr int kRounds = 100, kPushes = 60;
+  for (int round = 0; round < kRounds; ++round) {
+    const List start = saved_scalars(DType::f64, round % 20);
+    std::latch ready(3);
+    std::vector<List> ends(2);
+    const auto append = [&](int who, List mine) {
+      ready.arrive_and_wait();
+      for (int i = 0; i < kPushes; ++i) mine.push(number(100 * who + i));
+      ends[static_cast<std::size_t>(who)] = std::move(mine);
+    };
+    bool is_right = true;
+    const auto look = [&](List mine) {
+      ready.arrive_and_wait();
+      for (std::int64_t k = 0; k < mine.length(); ++k)
+        is_right = is_right && mine.read(k).tensor().at(0) == static_cast<double>(k);
+    };
+    std::thread a(append, 0, start), b(append, 1, start), c(look, start);
+    a.join();
+    b.join();
+    c.join();
+    BOOST_TEST(is_right);
+    for (int who = 0; who < 2; ++who)
+      for (int i = 0; i < kPushes; ++i)
+        BOOST_REQUIRE(ends[static_cast<std::size_t>(who)].read(start.length() + i).tensor().at(0) ==
+                      100 * who + i);
+  }
 }
 
 BOOST_AUTO_TEST_SUITE_END()

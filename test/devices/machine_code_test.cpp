@@ -12,6 +12,7 @@
 #include <vector>
 
 #include <troupe/devices/base/internal.hpp>
+#include <troupe/devices/scalar/element_cursor.hpp>
 #include <troupe/devices/scalar/machine_code.hpp>
 #include <troupe/devices/scalar/scalar_translator.hpp>
 
@@ -462,6 +463,129 @@ BOOST_AUTO_TEST_CASE(random_code_agrees_at_every_pause,
                                                   << ", compiled " << +y);
       });
       if (how != ScalarCode::kPaused) break;
+    }
+  }
+}
+
+namespace {
+
+// Stacks of elements in chunks of three, each at a cursor of a frame. Call k is stack k's; a pop of
+// an empty stack yields an element of zeros.
+struct Stacks final : ScalarCalls {
+  struct Stack {
+    ScalarCode::Register cursor, element;
+    std::size_t bytes;
+    bool pushes;
+    int of;  // the stack whose elements it has
+  };
+  int call(std::int32_t number) override {
+    ++calls;
+    const Stack& stack = stacks[static_cast<std::size_t>(number)];
+    auto& chunks = held[static_cast<std::size_t>(stack.of)];
+    std::byte* const at_cursor = frame->at(stack.cursor);
+    ElementCursor cursor;
+    std::memcpy(&cursor, at_cursor, sizeof cursor);
+    if (stack.pushes) {
+      if (cursor.begin) at[static_cast<std::size_t>(stack.of)] += 1;
+      if (chunks.size() <= at[static_cast<std::size_t>(stack.of)])
+        chunks.emplace_back(3 * stack.bytes);
+      cursor = whole(chunks[at[static_cast<std::size_t>(stack.of)]]);
+      std::memcpy(cursor.begin, frame->at(stack.element), stack.bytes);
+      cursor.next = cursor.begin + stack.bytes;
+    } else if (cursor.begin && at[static_cast<std::size_t>(stack.of)] > 0) {
+      cursor = whole(chunks[--at[static_cast<std::size_t>(stack.of)]]);
+      cursor.next = cursor.end - stack.bytes;
+      std::memcpy(frame->at(stack.element), cursor.next, stack.bytes);
+    } else {
+      std::memset(frame->at(stack.element), 0, stack.bytes);
+    }
+    std::memcpy(at_cursor, &cursor, sizeof cursor);
+    return 0;
+  }
+  static ElementCursor whole(std::vector<std::byte>& chunk) {
+    return {.begin = chunk.data(), .end = chunk.data() + chunk.size()};
+  }
+  ScalarFrame* frame = nullptr;
+  std::vector<Stack> stacks;
+  std::vector<std::vector<std::vector<std::byte>>> held{3};
+  std::vector<std::size_t> at = std::vector<std::size_t>(3);
+  int calls = 0;
+};
+
+}  // namespace
+
+// Elements of each size, some in machine registers and some not, which a function loses meanwhile.
+BOOST_AUTO_TEST_CASE(pushes_and_pops_are_the_interpreters,
+                     *boost::unit_test::precondition(is_available)) {
+  for (const bool calls_function : {false, true}) {
+    ScalarCode code;
+    Stacks made;
+    const auto x = code.add_register(), k = code.add_register(), flag = code.add_register();
+    const auto counter = code.add_register(), more = code.add_register(), sum = code.add_register(),
+               count = code.add_register();
+    const auto n = code.add_constant(Tensor::scalar(std::int64_t{40})),
+               many = code.add_constant(Tensor::scalar(std::int64_t{90})),
+               one = code.add_constant(Tensor::scalar(std::int64_t{1})),
+               growth = code.add_constant(Tensor::scalar(1.25f)),
+               constant = code.add_constant(Tensor::scalar(3.5f));
+    ScalarCode::Label from = 0;
+    const auto stack = [&](int of, ScalarCode::Register cursor, ScalarCode::Register element,
+                           std::size_t bytes, bool pushes) {
+      const auto number = static_cast<std::int32_t>(made.stacks.size());
+      made.stacks.push_back({cursor, element, bytes, pushes, of});
+      code.call(number);
+      if (pushes) code.push_by(from, number, cursor, element, bytes);
+      else code.pop_by(from, number, cursor, element, bytes);
+    };
+    const auto of_x = code.add_register(), of_k = code.add_register(),
+               of_flag = code.add_register();
+    code.copy(x, constant);
+    for (const auto r : {k, flag, counter, sum, count}) code.set_zero(r);
+    const auto top = code.here();
+    from = top;
+    stack(0, of_x, x, 4, true);
+    code.add(ScalarOp::mul, DType::f32, DType::f32, x, x, growth);
+    if (calls_function) code.add(ScalarOp::tanh, DType::f32, DType::f32, x, x);
+    stack(1, of_k, k, 8, true);
+    code.add(ScalarOp::add, DType::i64, DType::i64, k, k, one);
+    code.add(ScalarOp::gt, DType::boolean, DType::f32, flag, x, constant);
+    stack(2, of_flag, flag, 1, true);
+    stack(0, of_x, constant, 4, true);
+    code.add(ScalarOp::lt, DType::boolean, DType::i64, more, k, n);
+    code.again_if(more, top, counter);
+    const auto back = code.here();  // more pops than pushes
+    from = back;
+    stack(0, of_x, x, 4, false);
+    code.add(ScalarOp::add, DType::f32, DType::f32, sum, sum, x);
+    if (calls_function) code.add(ScalarOp::tanh, DType::f32, DType::f32, sum, sum);
+    stack(1, of_k, k, 8, false);
+    code.add(ScalarOp::add, DType::i64, DType::i64, count, count, one);
+    stack(2, of_flag, flag, 1, false);
+    code.add(ScalarOp::lt, DType::boolean, DType::i64, more, count, many);
+    code.again_if(more, back, counter);
+    code.halt();
+    const auto machine = MachineCode::of(code);
+    BOOST_REQUIRE(machine);
+    for (const std::int64_t budget : {1, 3, 1000}) {
+      ScalarFrame frames[2] = {ScalarFrame(code), ScalarFrame(code)};
+      Stacks stacks[2] = {made, made};
+      for (int i = 0; i < 2; ++i) stacks[i].frame = &frames[i];
+      for (;;) {
+        const int how = code.run(frames[0], budget, stacks[0]);
+        BOOST_TEST_REQUIRE(machine->run(frames[1], budget, stacks[1]) == how);
+        BOOST_TEST_REQUIRE(frames[0].place() == frames[1].place());
+        for (const auto r : {x, sum})
+          BOOST_TEST_REQUIRE(value_of<float>(frames[0], r) == value_of<float>(frames[1], r));
+        for (const auto r : {k, count})
+          BOOST_TEST_REQUIRE(value_of<std::int64_t>(frames[0], r) ==
+                             value_of<std::int64_t>(frames[1], r));
+        BOOST_TEST_REQUIRE(value_of<std::uint8_t>(frames[0], flag) ==
+                           value_of<std::uint8_t>(frames[1], flag));
+        if (how != ScalarCode::kPaused) break;
+      }
+      BOOST_TEST(value_of<std::int64_t>(frames[1], count) == 90);
+      BOOST_TEST(stacks[0].calls == stacks[1].calls);
+      BOOST_TEST(stacks[1].calls < 240);  // 430 pushes and pops, 140 beyond the last element
     }
   }
 }

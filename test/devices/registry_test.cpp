@@ -69,7 +69,7 @@ BOOST_AUTO_TEST_CASE(kind_with_host_memory_holds_queues) {
   for (const char* name : {"twin:0", "streamed:0"}) {
     Graph g;
     auto there = g.on_device(name);
-    Queue queue = g.fifo_queue("q", {{DType::f32, {}}}, 4);
+    const troupe::Queue queue = g.fifo_queue("q", {{DType::f32, {}}}, 4);
     Expr put = queue.enqueue({g.constant(7.f)});
     Engine engine({.deterministic = true});
     engine.run(g, {}, {put});

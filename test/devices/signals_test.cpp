@@ -61,7 +61,7 @@ BOOST_AUTO_TEST_CASE(come_between_products_not_within) {
   BOOST_TEST(handled.load() >= 1000);
 }
 
-BOOST_AUTO_TEST_CASE(of_the_process_are_not_handled_by_workers) {
+BOOST_AUTO_TEST_CASE(workers_do_not_handle_signals_of_the_process) {
   Counting counting;
   sigset_t usr1, before;
   sigemptyset(&usr1);

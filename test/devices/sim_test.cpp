@@ -4,6 +4,7 @@
 #include <future>
 
 #include <troupe/devices/sim/sim_device.hpp>
+#include <troupe/devices/threads/worker_pool.hpp>
 #include <troupe/test/support/numbers.hpp>
 #include <troupe/test/support/on_device.hpp>
 
@@ -42,6 +43,65 @@ BOOST_AUTO_TEST_CASE(work_runs_later_and_in_order) {
   BOOST_TEST(step(*stream));
   BOOST_TEST((passed && event->is_done()));
   BOOST_TEST(!step(*stream));
+}
+
+BOOST_AUTO_TEST_CASE(queues_count_their_work_copies_and_events) {
+  auto device = make_sim_device({.manual = true});
+  auto stream = device->make_stream();
+  const auto copies = device->copy_stream();
+  Tensor t = device->empty(DType::f32, Shape{64});
+  device->primitives().fill(*stream, Tensor::scalar(1.f), View(t));
+  device->copy_from_host(*stream, Tensor::zeros(DType::f32, Shape{64}), View(t));
+  const auto event = stream->record();
+  const QueueActivity before = device->counters().queues.at(0);
+  BOOST_TEST(before.name == "compute");
+  BOOST_TEST(before.enqueued == 2u);
+  BOOST_TEST(before.depth == 2u);
+  BOOST_TEST(before.events == 1u);
+  BOOST_TEST(before.launches == 1u);
+  BOOST_TEST(before.to_device.count == 1u);
+  BOOST_TEST(before.to_device.bytes == 256u);
+  step(*stream);
+  BOOST_TEST(device->counters().queues[0].depth == 1u);
+  step(*stream);
+  BOOST_TEST(device->counters().queues[0].events == 1u);
+  step(*stream);
+  const DeviceCounters after = device->counters();
+  BOOST_TEST(after.queues[0].depth == 0u);
+  BOOST_TEST(after.queues[0].events == 0u);
+  BOOST_TEST(after.queues[0].busy_ns > 0u);
+  BOOST_TEST(after.queues[0].busy_ns == device->counters().queues[0].busy_ns);
+  BOOST_TEST(after.queues.at(1).name == "copies 1000");
+  BOOST_TEST(after.queues[1].enqueued == 0u);
+  BOOST_TEST(after.in_use == 256u);
+}
+
+BOOST_AUTO_TEST_CASE(the_host_counts_jobs_of_its_workers_as_a_queue) {
+  std::promise<void> began, goes_on;
+  struct Job {
+    std::promise<void>& began;
+    std::shared_future<void> goes_on;
+  } job{began, goes_on.get_future().share()};
+  WorkerPool pool(2);  // goes before the job: its counters order nothing
+  const auto device = make_cpu_device({.pool = &pool, .name = "cpu:0"});
+  const DeviceCounters before = device->counters();
+  BOOST_REQUIRE(before.queues.size() == 1u);
+  BOOST_TEST(before.queues[0].name == "workers");
+  BOOST_TEST(before.free > 0u);
+  pool.submit({[](void* object, Worker&) {
+                 auto& j = *static_cast<Job*>(object);
+                 j.began.set_value();
+                 j.goes_on.wait();
+               },
+               &job});
+  began.get_future().wait();
+  // A worker that does not rest is busy, half of two.
+  const std::uint64_t busy = device->counters().queues[0].busy_ns;
+  while (device->counters().queues[0].busy_ns < busy + 1'000'000) {}
+  goes_on.set_value();
+  while (pool.counters().jobs == 0) {}
+  BOOST_TEST(device->counters().queues[0].launches == 1u);
+  BOOST_TEST(make_cpu_device()->counters().queues.empty());
 }
 
 // Under ASan a freed block leaves the process, and reading it is what ASan reports.

@@ -115,7 +115,7 @@ BOOST_AUTO_TEST_CASE(the_oldest_goes_first_and_the_newest_stays) {
   b.check();
 }
 
-BOOST_AUTO_TEST_CASE(what_is_small_or_held_elsewhere_stays) {
+BOOST_AUTO_TEST_CASE(small_or_shared_tensors_stay_on_the_device) {
   SimOptions o = room_for(10, {.fill_level = 0.0});
   o.swap.threshold = kBytes;
   Bench b(o);
@@ -226,7 +226,7 @@ BOOST_AUTO_TEST_CASE(peeking_brings_nothing_back) {
 
 // Random pushes, pops, reads, forks and drops of several lists, against what they should hold.
 // Seeded delays.
-BOOST_AUTO_TEST_CASE(whatever_is_done_with_lists) {
+BOOST_AUTO_TEST_CASE(random_list_operations_keep_every_element) {
   std::uint64_t out = 0, in = 0, again = 0;
   for (std::uint64_t seed = 1; seed <= 12; ++seed) {
     SimOptions o =
@@ -377,7 +377,7 @@ BOOST_AUTO_TEST_CASE(copies_overlap_compute_and_come_ahead_of_use) {
   BOOST_TEST(late.stalled_ns > 0.9 * static_cast<double>(late.copies / 2 * kBytes));
 }
 
-BOOST_AUTO_TEST_CASE(what_is_expected_comes_back_as_far_as_there_is_room) {
+BOOST_AUTO_TEST_CASE(expected_tensors_return_as_far_as_there_is_room) {
   constexpr int kSaved = 12;
   Bench b(room_for(8, {.prefetch = 0}));
   List saved = b.list();

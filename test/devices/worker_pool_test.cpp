@@ -347,7 +347,7 @@ BOOST_AUTO_TEST_CASE(submitters_and_thieves_at_once) {
 }
 
 BOOST_AUTO_TEST_CASE(
-    what_a_job_wrote_is_seen_by_the_job_it_submits) {  // a plain int: TSan's business
+    submitted_job_sees_the_writes_of_its_submitter) {  // a plain int: TSan's business
   WorkerPool pool(4);
   int value = 0;
   std::latch done(1);

@@ -360,7 +360,12 @@ BOOST_AUTO_TEST_CASE(a_line_is_printed_at_least_every_ten_seconds) {
   Progress progress(
       false, [&] { return now; }, [&](const std::string& line) { lines.push_back(line); });
   progress.tick();
-  BOOST_TEST(lines.empty());  // nothing has begun
+  BOOST_TEST(lines.empty());
+  now += 12s;
+  progress.tick();
+  BOOST_TEST(lines == std::vector<std::string>{"no step has ended for 12 s"},
+             boost::test_tools::per_element());  // the first one takes long
+  lines.clear();
   for (int step = 1; step <= 100; ++step) {
     now += 500ms;
     progress.step(step, 1000, 2.5, 3.5, 1234);

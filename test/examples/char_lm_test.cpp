@@ -439,7 +439,7 @@ BOOST_AUTO_TEST_CASE(a_pipe_without_a_writer, *precondition(Built{"char_lm"})) {
     more.insert(more.begin(), lm.begin(), lm.end());
     place.refuses(more, parts);
   };
-  refuses({"--text", pipe}, {pipe, "a pipe into which nobody writes", "--text FILE"});
+  refuses({"--text", pipe}, {pipe, "a pipe without a writer", "--text FILE"});
   refuses({"--text", kText, "--resume", pipe}, {pipe, "no regular file"});
   const Outcome o =
       run(place.path(),

@@ -99,7 +99,7 @@ bool ends_in_a_sentence() {
                     try {
                       engine.run(g, {{x, Tensor::scalar(2.f)}}, {end});
                     } catch (const Error& e) { why = e.what(); }
-                    if (why.find("the run was given up: out of memory") == std::string::npos)
+                    if (why.find("the run was cancelled: out of memory") == std::string::npos)
                       return "it says '" + why + "'";
                     if (engine.run(g, {{x, Tensor::scalar(2.f)}}, {x + 1.0})[0].at(0) != 3)
                       return "what has no loop does not run";

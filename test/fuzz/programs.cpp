@@ -1,9 +1,9 @@
 // libFuzzer: placed programs, and parts of them. A readable program is written, and must then read
 // as the same program. The planner plans or refuses it without reading anything that is not there.
 // Instruments: cluster/protocol/program_codec.cpp cluster/protocol/archive.cpp
-// cluster/transport/pack_scan.cpp actors/controlflow/frames.cpp actors/plan/plan.cpp
+// cluster/transport/pack_scan.cpp actors/frames/frames.cpp actors/plan/plan.cpp
 // actors/plan/plan_calls.cpp
-#include <troupe/actors/plan/pipeline.hpp>
+#include <troupe/actors/plan/pass_order.hpp>
 #include <troupe/actors/plan/plan_part.hpp>
 #include <troupe/cluster/protocol/program_codec.hpp>
 #include <troupe/test/fuzz/input.hpp>

@@ -24,6 +24,17 @@ status=0
   fail "check ends with $status for a part that is not there:" "$work/out"
 restore
 
+# A part that does not end is stopped, with all that it has begun.
+printf '#!/bin/sh\nsleep 1000.36 & echo waits; sleep 1000.36\n' >"$tree/scripts/checks/model.sh"
+status=0
+TROUPE_PART_SECONDS=1 "$tree/scripts/check" model includes >"$work/out" 2>&1 || status=$?
+[ "$status" -eq 1 ] && grep -qx 'waits' "$work/out" &&
+  grep -qE '^the part model was stopped after [0-9]+ s; split it' "$work/out" &&
+  grep -qx 'check: 1 passed, 1 failed, 0 skipped' "$work/out" ||
+  fail "check ends with $status for a part that takes too long:" "$work/out"
+! grep -lsxz 'sleep.1000.36.' /proc/[0-9]*/cmdline >"$work/out" || fail "a stopped part goes on"
+restore
+
 # A node that tells Prometheus nonsense.
 promtool=$("$checks/promtool.sh" "$2") ||
   { echo "not tried: what metrics notices ($promtool)" && promtool=; }

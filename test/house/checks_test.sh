@@ -75,7 +75,7 @@ plant ops/README.md "| $long |" 'the line has 105 characters of 100'
 counts=scripts/checks/prose.counts
 planted+=("$counts:1: ops has [0-9]* lines over 100 characters, more than [0-9]*;")
 # Words for people only, and openings of sentences.
-people='is a word for people only' opens='a sentence opens with'
+people='is a word for people only' opens='a sentence opens with' literal_opens='opens with'
 plant actors/plan/plan.hpp '// The partition that knows who waits.' "\`who\` $people"
 plant actors/plan/plan.cpp 'int x = 0;  // nobody reads it' "\`nobody\` $people"
 plant cluster/README.md 'The router tells somebody.' "\`somebody\` $people"
@@ -86,10 +86,21 @@ plant controlflow/lower.cpp $'\n// What is lowered.' "$opens \`What\`"
 plant controlflow/lower.cpp $'\n/* The frame opens. Those\n   that wait go on. */' ''
 lines=$(wc -l <"$tree/controlflow/lower.cpp")
 planted[-1]="controlflow/lower.cpp:$((lines - 1)): $opens \`Those\`"
+# Texts of the product, and names of test cases.
+plant actors/plan/plan.cpp 'const char* x = "nobody has answered";' \
+  "\`nobody\` $people, in a string literal"
+plant cluster/node/node.cpp 'const char* x = "what answers is no node";' \
+  "a string literal has a sentence that $literal_opens \`what\`"
+plant cluster/inspect/page/main.js "const x = 'No plan. Of those, none runs.';" \
+  "a string literal has a sentence that $literal_opens \`Of\`"
+plant test/ops/state_test.cpp 'BOOST_AUTO_TEST_CASE(what_is_refused) {}' \
+  "the name of a test case opens with \`what\`"
+plant test/ops/state_test.cpp "BOOST_AUTO_TEST_CASE(a${long//é/b}) {}" \
+  "a test case's name has 102 characters of 60"
 finds hygiene
 
-# A small tree, for the numbers. Neither code, nor text in a string, nor a link counts, nor a row of
-# one of the long tables.
+# A small tree, for the numbers. Neither code, nor a link counts, nor a row of one of the long
+# tables. A string counts as a text, not as a comment.
 tree=$work/small
 mkdir -p "$tree"/{devices,ops,controlflow,autodiff,actors,cluster,scripts/checks}
 echo '// Nobody reads it.' >"$tree/devices/one.hpp"
@@ -102,19 +113,19 @@ printf '| %s |\n' "$long" >"$tree/ops/CASES.md"
 ! check hygiene || fail "hygiene did not miss its numbers"
 check hygiene --update || fail "hygiene --update fails:" "$work/out"
 has_numbers() { # devices' numbers
-  grep -qE "^devices +$1\$" "$tree/$counts" && grep -qE '^ops +0 +0 +0$' "$tree/$counts" ||
+  grep -qE "^devices +$1\$" "$tree/$counts" && grep -qE '^ops +0 +0 +0 +1 +0$' "$tree/$counts" ||
     fail "hygiene --update did not write $1:" "$tree/$counts"
 }
-has_numbers '0 +1 +0'
+has_numbers '0 +1 +0 +0 +0'
 passes hygiene "a tree with its numbers"
 # Fewer than are permitted ask for a lower number, which --update writes; it writes no higher one.
-sed -i 's/^devices .*/devices 0 9 0/' "$tree/$counts"
+sed -i 's/^devices .*/devices 0 9 0 0 0/' "$tree/$counts"
 ! check hygiene || fail "hygiene did not ask for a lower number"
 asks="^$counts:1: devices has 1 uses of .*, fewer than 9; run scripts/checks/hygiene.sh --update"
 grep -q "$asks" "$work/out" || fail "hygiene did not ask for --update, but:" "$work/out"
 check hygiene --update || fail "hygiene --update fails:" "$work/out"
-has_numbers '0 +1 +0'
-sed -i 's/^devices .*/devices 0 0 0/' "$tree/$counts"
+has_numbers '0 +1 +0 +0 +0'
+sed -i 's/^devices .*/devices 0 0 0 0 0/' "$tree/$counts"
 ! check hygiene --update || fail "hygiene --update raised a number"
 grep -q '^devices/one.hpp:1: `Nobody` is a word for people only' "$work/out" ||
   fail "hygiene did not name the line that is too many, but:" "$work/out"
@@ -137,5 +148,31 @@ plant test/controlflow/loops_test.cpp 'int x = 0;  // W2, W999: a row' 'no CASES
 plant test/actors/new_test.cpp '// Q1' 'no CASES.md has a row Q1;'
 plant actors/new/README.md $'## Map\n| `no_such_file` | idea |' 'the map names no_such_file,'
 plant test/faults/CASES.md '| U99 | a row | none | none |' 'no test names row U99'
+plant test/faults/CASES.md '| W4 | of another page, too | none | none |' 'no test names row W4'
 finds readme
+
+passes budgets "the tree as it is"
+sed -i '/^tsan process /d; s/^asan ops .*/asan ops none/' "$tree/test/budgets.txt"
+plant test/budgets.txt 'asan page 5' 'asan runs no suites of test/page/'
+planted+=('test/budgets.txt:1: there is no row tsan process;'
+  'test/budgets.txt:[0-9]+: the budget is no number')
+finds budgets
+
+# Seconds of suites, as ctest reports them: those of a folder are added up.
+echo 'release ops 10' >"$tree/test/budgets.txt"
+times() { # NAME SECONDS...
+  printf '<testcase name="%s" classname="" time="%s" status="run">\n' "$@" >"$work/times"
+  check budgets --times release "$work/times"
+}
+times ops/a 4 ops/b 5.5 || fail "budgets refuses suites within the budget:" "$work/out"
+! grep OVER "$work/out" || fail "budgets calls suites within the budget OVER"
+times ops/a 54 ops/b 45.5 || fail "budgets refuses what a crowded machine explains:" "$work/out"
+grep -q '^ *99.5  ops (10) OVER$' "$work/out" || fail "budgets does not print OVER:" "$work/out"
+! TROUPE_BUDGETS=1 times ops/a 14 || fail "TROUPE_BUDGETS=1 has no effect"
+! times ops/a 54 ops/b 47 || fail "budgets takes more than ten times the budget"
+grep -q '^release ops took 101 s, more than 10 times its budget of 10 s;' "$work/out" ||
+  fail "budgets names no folder:" "$work/out"
+! times ops/a 1 cluster/a 1 || fail "budgets takes a folder without a budget"
+grep -q '^release cluster has no budget;' "$work/out" || fail "budgets names no row:" "$work/out"
+restore
 exit $((failures > 0))

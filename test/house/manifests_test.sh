@@ -32,6 +32,12 @@ else
   missing+=(systemd-analyze)
 fi
 
+# Slurm starts the job anew after a loss, and gives the program time to save.
+for line in --requeue --signal=B:USR1@120; do
+  grep -qx -- "#SBATCH $line" "$source/scripts/slurm/troupe.sbatch" ||
+    complain "troupe.sbatch has no line #SBATCH $line"
+done
+
 # The service does not restart after errors that a restart cannot repair. Memory has a limit, and
 # each file of the keys is a credential with a stand-in, by the names that `troupe keygen` and
 # /etc/default/troupe-node have.

@@ -18,16 +18,16 @@ compiler=$(sed -n 's/^CMAKE_CXX_COMPILER:[A-Z]*=//p' "$build/CMakeCache.txt")
 types=(
   Action Agent Algebra Allocator Attribute Batch Block Branch Bucket Buffer Builder Built Cache
   Callback FrameLink Case Cell Channel Chunk Client Clock Column Command Comparison Completion
-  Condition Config Connection Context Counter Cursor Decision Device Dial Dispatcher Edge Effect
-  Entry Evaluator Event Factory Fault Field Filter Frame Gate Group Handle Handler Host Index
-  Inference Input Interval Item Job Keep Kernel Key Lane Layer Line Link List Listener Location
-  Loop Manager Map Matrix Member Membership Message Model Namespace Network Node Observer Output
-  Packet Page Partition Peer Plan Point Policy Pool Position Process Profile Program Range Rate
-  Reader Record Recorder Reduction Ref Registry Request Response Result Rewriter Router Row Run
-  Sample Scan Scatter Scheduler Scope Segment Sequence Server Session Sink Site Slot Socket Sort
-  Source State Step Storage Stream Structure Swapper Symbol System Table Target Targets Task
-  Thread Time Timer Token Trace Trainer Tree Truth Type User Value Vector Diagnosis View Visitor
-  Wait Window Windows Worker World Writer
+  Condition Config Connection Context Counter Cursor Decision Device Dial Disk Dispatcher
+  EarlyLimits Edge Effect Entry Evaluator Event Factory Fault Field Filter Frame Gate Group Handle
+  Handler Host Index Inference Input Interval Item Job Keep Kernel Key Lane Layer Line Link List
+  Listener Location Loop Manager Map Matrix Member Membership Message Model Namespace Network Node
+  Observer OpenLoop Output Packet Page Partition Peer Plan Point Policy Pool Popped Position
+  Process Profile Program Range Rate Reader Record Recorder Reduction Ref Registry Request
+  Response Result Rewriter Router Row Run RunPart Sample Scan Scatter Scheduler Scope Segment
+  Sequence Server Session Sink Site Slot Socket Sort Source State Step Storage Stream StringRef
+  Structure Swapper Symbol System Table Target Targets Task Thread Time Timer Token Trace Trainer
+  Tree Truth Type User Value Vector Diagnosis View Visitor Wait Window Windows Worker World Writer
 )
 variables=(
   add added appended append arity built conflicts covered counted describe equal fits flattened

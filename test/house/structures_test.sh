@@ -20,7 +20,10 @@ END
 # E7, among others
 cat >"$work/same.cpp" <<'END'
 #include "head.hpp"
-void build(Graph& g, Expr p, Expr x, Expr xs) {
+void build(Graph& g, Expr p, Expr x, Expr xs, Variable v) {
+  (void)(v && v), (void)(v && p), (void)(p && v), (void)(v && true), (void)(true && v);
+  (void)(v || v), (void)(v || p), (void)(p || v), (void)(v || true), (void)(true || v);
+  (void)!v;
   (void)cond(p, [&] { return A{x, x}; }, [&] { return A{x, x}; });
   (void)cond(p, [&] { return x; }, [&] { return 1.0; });
   (void)cond(p, [&] { return std::tuple{x, 1}; }, [&] { return std::tuple{2.0, x}; });

@@ -317,7 +317,7 @@ BOOST_AUTO_TEST_CASE(numbers_beside_the_operators) {
                  .at(0) == 5);
 }
 
-BOOST_AUTO_TEST_CASE(what_is_close) {
+BOOST_AUTO_TEST_CASE(is_close_compares_by_tolerance_with_nan_and_infinity) {
   const Sample x = values_of({8}, {1, 1, 1, kInf, kInf, kNan, 0, kInf}),
                y = values_of({8}, {1 + 1e-6, 1.1, kNan, kInf, -kInf, kNan, 1e-9, 1});
   same(computed(

@@ -194,6 +194,23 @@ BOOST_AUTO_TEST_CASE(names) {
   BOOST_CHECK_NO_THROW(g.named(y, "y"));  // again with the name it has
 }
 
+// An inner scope replaces the parts of the constraint that it names: places, or the device.
+BOOST_AUTO_TEST_CASE(device_scopes_merge_their_parts) {
+  Graph g;
+  Expr x = g.input("x", DType::f32, {});
+  const auto merged = [&](const char* outer, const char* inner) {
+    auto around = g.on_device(outer);
+    auto here = g.on_device(inner);
+    return g.node(exp(x).edge().node).device;
+  };
+  BOOST_TEST(merged("/node:a/label:x=1/cpu:0", "cpu:1") == "/node:a/label:x=1/cpu:1");
+  BOOST_TEST(merged("/node:a/label:x=1/cpu:0", "/node:b") == "/node:b/cpu:0");
+  BOOST_TEST(merged("/node:a", "/label:x=1") == "/label:x=1");
+  BOOST_TEST(merged("/node:a/cpu:0", "/label:x/label:y/gpu:*") == "/label:x/label:y/gpu:*");
+  BOOST_TEST(merged("cpu:0", "/node:b") == "/node:b/cpu:0");
+  BOOST_TEST(merged("/node:a/cpu:0", "with:7") == "with:7");
+}
+
 BOOST_AUTO_TEST_CASE(scopes_nest_and_end) {
   Graph g;
   Expr x = g.input("x", DType::f32, {});

@@ -67,6 +67,32 @@ BOOST_AUTO_TEST_CASE(without_a_seed_they_follow_the_engine) {
   BOOST_TEST(identical(in_engine(fixed, 1, true), fixed.make("w", DType::f32, {3, 4})));
 }
 
+BOOST_AUTO_TEST_CASE(variables_refuse_values_that_their_dtype_lacks) {
+  Graph g;
+  int n = 0;
+  const auto why = [&](DType dtype, const Initializer& init) {
+    return refusal(
+        [&] {
+          g.variable("v" + std::to_string(++n), dtype, {2, 3}, init);
+        },
+        Code::invalid_argument);
+  };
+  const auto says = [](const std::string& text, const std::string& part) {
+    BOOST_TEST(text.find(part) != std::string::npos, text);
+    BOOST_TEST(text.find("initializers_test.cpp:") != std::string::npos, text);
+  };
+  says(why(DType::u8, Initializer::constant(300)), "u8 has no value 300");
+  says(why(DType::i32, Initializer::constant(0.5)), "i32 has no value 0.5");
+  says(why(DType::i32, Initializer::constant(NAN)), "i32 has no value nan");
+  says(why(DType::i32, Initializer::glorot(2, 3)), "draws are of floating dtypes, not of i32");
+  says(why(DType::boolean, Initializer::normal(0, 1)), "draws are of floating dtypes");
+  says(why(DType::f32, Initializer::uniform(2, 1)), "draws cannot be uniform from 2 to 1");
+  says(why(DType::f32, Initializer::normal(0, -1)), "of mean 0 and deviation -1");
+  says(why(DType::f32, Initializer::truncated_normal(NAN, 1)), "of mean nan and deviation 1");
+  g.variable("whole", DType::u8, {2}, Initializer::constant(255));
+  g.variable("still", DType::f32, {2}, Initializer::normal(1, 0));
+}
+
 BOOST_AUTO_TEST_CASE(initialize_draws_the_same_again) {
   Graph g;
   Variable w = g.variable("w", DType::f32, {3}, Initializer::normal(0, 1));

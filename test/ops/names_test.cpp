@@ -3,6 +3,8 @@
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
+#include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -283,25 +285,107 @@ BOOST_AUTO_TEST_CASE(two_actors_of_one_name_are_refused_with_both_lines) {  // E
   BOOST_TEST(fetched(g, {one, two, other}) == (Numbers{2, 3, 6}), boost::test_tools::per_element());
 }
 
-BOOST_AUTO_TEST_CASE(captured_values_distinguish_functions) {
+// One line that is reached with two values declares two actors.
+BOOST_AUTO_TEST_CASE(captured_values_distinguish_functions) {  // E4
   Graph g;
   Expr x = g.constant(1.f);
-  const auto adding = [&](const std::string& name, float by) {
-    return actor_node(g, name, {x}, {kNumber},
-                      [by](std::span<const Tensor> in, std::span<Tensor> out) {
-                        out[0] = Tensor::scalar(in[0].item<float>() + by);
-                      })[0];
-  };
-  const auto adding_long = [&](const std::string& name, std::int64_t by) {
+  const auto adding = [&](const std::string& name, auto by) {
     return actor_node(g, name, {x}, {kNumber},
                       [by](std::span<const Tensor> in, std::span<Tensor> out) {
                         out[0] = Tensor::scalar(in[0].item<float>() + static_cast<float>(by));
                       })[0];
   };
-  adding("a", 1);
-  adding_long("b", 1);
-  adding_long("b", 1);
-  refusal([&] { adding_long("b", 2); }, Code::already_exists);
+  const auto padded = [&](const std::string& name, char a, double b) {
+    return actor_node(g, name, {x}, {kNumber},
+                      [a, b](std::span<const Tensor> in, std::span<Tensor> out) {
+                        out[0] = Tensor::scalar(in[0].item<float>() + static_cast<float>(a + b));
+                      })[0];
+  };
+  const auto refuses_other = [](auto f) {
+    const std::string why = refusal(f, Code::already_exists);
+    BOOST_TEST(why.find("another class, function, captured values") != std::string::npos, why);
+  };
+  Expr float_once = adding("float", 1.f), float_again = adding("float", 1.f);
+  refuses_other([&] { adding("float", 2.f); });
+  adding("double", 1.0), adding("double", 1.0);
+  refuses_other([&] { adding("double", 2.0); });
+  adding("long", std::int64_t{1}), adding("long", std::int64_t{1});
+  refuses_other([&] { adding("long", std::int64_t{2}); });
+  padded("padded", 1, 2), padded("padded", 1, 2);
+  refuses_other([&] { padded("padded", 1, 3); });
+  refuses_other([&] { padded("padded", 2, 2); });
+  BOOST_TEST(fetched(g, {float_once, float_again}) == (Numbers{2, 2}),
+             boost::test_tools::per_element());
+}
+
+BOOST_AUTO_TEST_CASE(captured_values_that_cannot_be_compared_are_refused) {  // E4
+  Graph g;
+  Expr x = g.constant(1.f);
+  const auto named = [&](Graph& in, Expr from, const std::string& name, std::string text) {
+    return actor_node(in, name, {from}, {kNumber},
+                      [text](std::span<const Tensor>, std::span<Tensor> out) {
+                        out[0] = Tensor::scalar(static_cast<float>(text.size()));
+                      })[0];
+  };
+  named(g, x, "text", "a");
+  for (const char* text : {"a", "b"}) {
+    const std::string why = refusal([&] { named(g, x, "text", text); }, Code::already_exists);
+    BOOST_TEST(why.find("names_test.cpp:") != why.rfind("names_test.cpp:"), why);
+    for (const char* part : {"cannot be compared", "capture a pointer", "another name", "scope"})
+      BOOST_TEST(why.find(part) != std::string::npos, why);
+  }
+  {
+    auto scope = g.scope("a");
+    Expr other = named(g, x, "text", "other");
+    BOOST_TEST(fetched(g, {other}) == Numbers{5}, boost::test_tools::per_element());
+  }
+  const std::function<void(std::span<const Tensor>, std::span<Tensor>)> function =
+      [](std::span<const Tensor>, std::span<Tensor> out) { out[0] = Tensor::scalar(1.f); };
+  actor_node(g, "function", {x}, {kNumber}, function);
+  refusal([&] { actor_node(g, "function", {x}, {kNumber}, function); }, Code::already_exists);
+  // two graphs of one engine
+  Graph a, b, c;
+  Eager e;
+  e.run(a, {}, {named(a, a.constant(1.f), "text", "a")});
+  const std::string why = refusal([&] { e.run(b, {}, {named(b, b.constant(1.f), "text", "b")}); },
+                                  Code::already_exists);
+  BOOST_TEST(why.find("cannot be compared") != std::string::npos, why);
+}
+
+struct Constant : NodeActor {
+  explicit Constant(float v) : value(v) {}
+  const float value;
+  void receive(std::span<const Tensor>, std::span<Tensor> out) override {
+    out[0] = Tensor::scalar(value);
+  }
+};
+std::unique_ptr<NodeActor> make_one() { return std::make_unique<Constant>(1.f); }
+std::unique_ptr<NodeActor> make_two() { return std::make_unique<Constant>(2.f); }
+
+BOOST_AUTO_TEST_CASE(factories_of_one_actor_must_agree) {  // E4
+  Graph g;
+  const auto made = [&](const std::string& name, float value) {
+    return actor_node(g, name, {}, {kNumber},
+                      [value] { return std::make_unique<Constant>(value); })[0];
+  };
+  Expr one = made("one", 1), again = made("one", 1);
+  refusal([&] { made("one", 2); }, Code::already_exists);
+  const auto held = [&](std::shared_ptr<float> value) {
+    return actor_node(g, "held", {}, {kNumber},
+                      [value] { return std::make_unique<Constant>(*value); })[0];
+  };
+  const auto value = std::make_shared<float>(3.f);
+  held(value);
+  refusal([&] { held(value); }, Code::already_exists);
+  actor_node(g, "function", {}, {kNumber}, make_one);
+  actor_node(g, "function", {}, {kNumber}, make_one);
+  refusal([&] { actor_node(g, "function", {}, {kNumber}, make_two); }, Code::already_exists);
+  const std::function<std::unique_ptr<NodeActor>()> typeless = [] {
+    return std::make_unique<Constant>(4.f);
+  };
+  actor_node(g, "typeless", {}, {kNumber}, typeless);
+  refusal([&] { actor_node(g, "typeless", {}, {kNumber}, typeless); }, Code::already_exists);
+  BOOST_TEST(fetched(g, {one, again}) == (Numbers{1, 1}), boost::test_tools::per_element());
 }
 
 BOOST_AUTO_TEST_CASE(an_engines_actors_of_one_name_must_agree) {

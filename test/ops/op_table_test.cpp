@@ -196,8 +196,10 @@ BOOST_AUTO_TEST_CASE(values_are_those_of_the_reference) {
   for (const auto& [suite, ops] : suites) by_suite += fmt::format(" {} {}", suite, ops);
   fmt::print("op table: {} rows of {} ops, {} op x dtype pairs, {} runs on: {}\n",
              all_rows().size(), covered.size(), pairs, runs, where);
-  fmt::print("op table: ops by dtype:{}; complex numbers in complex_arithmetic and library_test\n",
-             by_dtype);
+  fmt::print(
+      "op table: ops by dtype:{}; complex numbers in complex_arithmetic and "
+      "special_functions_test\n",
+      by_dtype);
   fmt::print("op table: f32 but not f16:{}\n",
              floats_only_wide.empty() ? " none" : floats_only_wide);
   fmt::print("op table: {} of {} ops stand in other suites:{}\n", elsewhere().size(),
@@ -276,7 +278,7 @@ BOOST_AUTO_TEST_CASE(other_dtypes_are_refused_naming_op_and_line) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(gradients_agree_with_differences_and_with_themselves_transposed,
+BOOST_AUTO_TEST_CASE(gradients_agree_with_differences_and_with_their_transpose,
                      *boost::unit_test::label("one_thread")) {
   std::int64_t compared = 0;
   int rows = 0;

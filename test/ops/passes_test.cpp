@@ -9,6 +9,7 @@
 #include <troupe/autodiff/optimizer.hpp>
 #include <troupe/controlflow/drop_unused_outputs.hpp>
 #include <troupe/controlflow/lower.hpp>
+#include <troupe/controlflow/merge_variables.hpp>
 #include <troupe/controlflow/move_invariant.hpp>
 #include <troupe/functions.hpp>
 #include <troupe/ops/eager/eager.hpp>
@@ -31,6 +32,7 @@ struct Pass {
 };
 const std::vector<Pass> kPasses{
     {"move_invariant", [](Program p) { return move_invariant(std::move(p)); }},
+    {"merge_variables", [](Program p) { return merge_variables(std::move(p)); }},
     {"drop_unused_outputs", [](Program p) { return drop_unused_outputs(std::move(p)); }},
     {"lower", [](Program p) { return lower(std::move(p)); }},
     {"fold_constants", fold_constants},
@@ -111,7 +113,7 @@ BOOST_AUTO_TEST_CASE(constants_fold_but_nothing_else) {
   BOOST_TEST(count(p, "Fill") == 1);  // too large to keep
 }
 
-BOOST_AUTO_TEST_CASE(what_fails_when_folded_fails_when_run) {
+BOOST_AUTO_TEST_CASE(node_that_fails_when_folded_is_kept_and_fails_when_run) {
   Graph g;
   Expr y = gather(g.constant(Tensor::of<float>({1, 2})), g.constant(Tensor::of<std::int64_t>({7})));
   Program p = fold_constants(prune(g, {}, {y.edge()}));
@@ -198,7 +200,7 @@ BOOST_AUTO_TEST_CASE(equal_nodes_merge_unless_they_draw_differ_or_stand_elsewher
 }
 
 // Zeros of either sign are not the same.
-BOOST_AUTO_TEST_CASE(what_differs_in_the_sign_of_a_zero_stays_apart) {
+BOOST_AUTO_TEST_CASE(constants_that_differ_in_the_sign_of_zero_stay_apart) {
   Graph g;
   Expr x = g.input("x", DType::f32, {2}), y = g.input("y", DType::f32, {2});
   const std::vector<Expr> of{1.0 / fill_like(x, 0.0), 1.0 / fill_like(x, -0.0),
@@ -234,7 +236,7 @@ BOOST_AUTO_TEST_CASE(chains_fuse_into_one_node_with_the_same_bits) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(what_must_not_fuse) {
+BOOST_AUTO_TEST_CASE(fusion_leaves_shared_remote_and_broadcast_nodes) {
   Graph g;
   Expr x = g.input("x", DType::f32, {4, 3}), small = g.input("s", DType::f32, {3});
   Expr broadcast_operand = x * exp(small);  // would compute exp 12 times instead of 3
@@ -303,7 +305,7 @@ BOOST_AUTO_TEST_CASE(slices_are_read_and_written_where_they_are) {
     }
 }
 
-BOOST_AUTO_TEST_CASE(what_must_not_be_sliced) {
+BOOST_AUTO_TEST_CASE(slicing_leaves_open_small_and_fetched_tensors) {
   Graph g;
   Expr x = g.input("x", DType::f32, {4, 96}), open = g.input("open", DType::f32, {kAny, 96}),
        few = g.input("few", DType::f32, {4, 6});
@@ -438,7 +440,7 @@ BOOST_AUTO_TEST_CASE(a_reduction_is_taken_as_its_operand_is_made) {
     }
 }
 
-BOOST_AUTO_TEST_CASE(what_is_reduced_is_stored_for_others) {
+BOOST_AUTO_TEST_CASE(fused_reduction_stores_its_operand_for_other_readers) {
   Graph g;
   const Shape shape{300, 500};
   Expr x = g.input("x", DType::f32, shape), bias = g.input("bias", DType::f32, {500}),

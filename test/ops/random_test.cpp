@@ -48,6 +48,23 @@ BOOST_AUTO_TEST_CASE(a_step_and_a_seed_decide) {
   BOOST_TEST(!identical(first[0], one.run(g, {}, {a})[0]));
 }
 
+BOOST_AUTO_TEST_CASE(a_second_seed_does_not_restart_the_draws) {
+  Eager e, other;
+  const auto draw = [](Eager& scope) { return scope.random_normal({4}).value(); };
+  e.set_seed(7);
+  const Eager::RandomState start = e.random_state();
+  const Tensor first = draw(e);
+  e.set_seed(7);
+  BOOST_TEST(!identical(draw(e), first));
+  e.set_random_state(start);
+  BOOST_TEST(identical(draw(e), first));
+  // the last seed counts, as if it had been the only one
+  e.set_seed(9);
+  other.set_seed(9);
+  draw(other);
+  BOOST_TEST(identical(draw(e), draw(other)));
+}
+
 BOOST_AUTO_TEST_CASE(pruning_changes_no_draw) {
   Graph g;
   Expr unused = g.random_normal({4}), a = g.random_normal({4});
@@ -77,7 +94,7 @@ BOOST_AUTO_TEST_CASE(distributions) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(what_cannot_be_drawn_is_refused) {
+BOOST_AUTO_TEST_CASE(random_ops_refuse_wrong_dtypes_and_open_shapes) {
   Graph g;
   BOOST_CHECK_THROW(g.random_normal({2}, DType::i32), Error);
   BOOST_CHECK_THROW(g.random_uniform({kAny}), Error);

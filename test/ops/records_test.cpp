@@ -157,7 +157,7 @@ BOOST_AUTO_TEST_CASE(a_curve_of_any_length_stays_whole_in_bounded_memory) {
   BOOST_TEST(texts.back()[2].get<std::string>().size() == Records::kMostText);
 }
 
-BOOST_AUTO_TEST_CASE(what_makes_no_sense_is_refused) {
+BOOST_AUTO_TEST_CASE(records_refuse_inconsistent_entries) {
   Records records;
   records.scalar("loss", 0, 1);
   BOOST_TEST(refusal([&] { records.text("loss", 1, "x"); }, Code::invalid_argument)

@@ -335,7 +335,7 @@ BOOST_AUTO_TEST_CASE(mutations_are_read_or_refused) {
   BOOST_TEST(declined > 2000);
 }
 
-BOOST_AUTO_TEST_CASE(what_cannot_be_saved_is_refused) {  // G2
+BOOST_AUTO_TEST_CASE(save_safetensors_refuses_unsupported_tensors) {  // G2
   Folder folder;
   std::string path = folder / "f";
   save_safetensors(path, {{"w", Tensor::scalar(1.f)}});

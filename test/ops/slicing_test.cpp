@@ -172,13 +172,15 @@ BOOST_AUTO_TEST_CASE(conditions_and_assignments) {
   Eager e;
   const Expr p = e.constant(Tensor::of<bool>({true, true, false, false}, {4})),
              q = e.constant(Tensor::of<bool>({true, false, true, false}, {4}));
-  const auto bools = [](const Expr& x) { return x.value().to_vector<std::uint8_t>(); };
-  (void)bools;
+  const Variable v = e.variable("v", q.value());
   BOOST_TEST(identical((p && q).value(), logical_and(p, q).value()));
   BOOST_TEST(identical((p || q).value(), logical_or(p, q).value()));
   BOOST_TEST(identical((!p).value(), logical_not(p).value()));
   BOOST_TEST(identical((p && true).value(), p.value()));
   BOOST_TEST(identical((false || p).value(), p.value()));
+  BOOST_TEST(identical((p && v).value(), (p && q).value()));
+  BOOST_TEST(identical((v || p).value(), (q || p).value()));
+  BOOST_TEST(identical((!v).value(), (!q).value()));
   Expr x = e.constant(Tensor::of<double>({1, 2}, {2}));
   x += 1.0;
   x *= x;

@@ -266,7 +266,7 @@ BOOST_AUTO_TEST_CASE(an_empty_queue_holds_consumers_back_in_order) {
 }
 
 // Nothing else could end the wait.
-BOOST_AUTO_TEST_CASE(where_nothing_else_runs_a_wait_at_a_queue_is_refused) {
+BOOST_AUTO_TEST_CASE(queue_refuses_a_wait_when_nothing_else_runs) {
   const auto refuses = [](auto f, const std::string& part) {
     BOOST_CHECK_EXCEPTION(f(), Error, [&](const Error& e) {
       return says(e, Code::failed_precondition, part) && says(e, e.code(), "state_test.cpp:");
@@ -395,7 +395,7 @@ BOOST_AUTO_TEST_CASE(a_cancelled_run_leaves_a_variable_without_holders_unchanged
   BOOST_TEST(v.version() == 1);
 }
 
-BOOST_AUTO_TEST_CASE(a_shuffling_queue_keeps_some_back_and_shuffles_the_same_way_again) {
+BOOST_AUTO_TEST_CASE(shuffling_queue_keeps_a_reserve_and_repeats_its_order) {
   std::vector<std::int64_t> orders[2];
   for (auto& order : orders) {
     QueueState q(queue_spec(100, true, 10));
@@ -512,7 +512,7 @@ BOOST_AUTO_TEST_CASE(without_an_engine_too_a_fresh_actor_follows_one_that_threw)
   fails(1, "actor 'sum' is down: it failed 2 times in a row", Code::failed_precondition);
 }
 
-BOOST_AUTO_TEST_CASE(what_names_or_holds_nothing_is_refused_with_the_line) {
+BOOST_AUTO_TEST_CASE(empty_states_are_refused_with_the_line) {
   const auto refuses = [](auto f, const std::string& part, Code code = Code::invalid_argument) {
     BOOST_CHECK_EXCEPTION(f(), Error, [&](const Error& e) {
       return says(e, code, part) && says(e, code, "state_test.cpp:");

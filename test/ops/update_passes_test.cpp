@@ -19,7 +19,7 @@ namespace troupe::test {
 
 BOOST_AUTO_TEST_SUITE(update_passes_test, TROUPE_ONE_THREAD)
 
-BOOST_AUTO_TEST_CASE(what_updates_a_variable_goes_into_the_update) {
+BOOST_AUTO_TEST_CASE(operands_of_an_update_are_fused_into_it) {
   Graph g;
   Expr x = g.input("x", DType::f32, {4, 3});
   auto variable = [&](const char* name) {
@@ -75,7 +75,7 @@ BOOST_AUTO_TEST_CASE(an_update_waits_for_holders_of_its_variable) {
 
 // Two layers, their gradients large: the first one's waits for the second's update, if that does
 // not need it, and what errors go through for the second's.
-BOOST_AUTO_TEST_CASE(large_gradients_that_updates_use_up_are_made_one_after_the_other) {
+BOOST_AUTO_TEST_CASE(large_gradients_are_computed_one_after_the_other) {
   constexpr std::int64_t n = 256;
   enum class Kind { plain, few_rows, clipped, fetched, small };
   for (const Kind kind : {Kind::plain, Kind::few_rows, Kind::clipped, Kind::fetched, Kind::small}) {
@@ -112,7 +112,7 @@ BOOST_AUTO_TEST_CASE(large_gradients_that_updates_use_up_are_made_one_after_the_
 
 // A product of errors with a variable's old value waits for the variable's gradient, which derives
 // from the same cotangent; no other use of the variable does.
-BOOST_AUTO_TEST_CASE(what_errors_go_through_waits_for_the_gradient_beside_it) {
+BOOST_AUTO_TEST_CASE(product_of_errors_waits_for_the_gradient_beside_it) {
   constexpr std::int64_t n = 256;
   enum class Kind { beside, of_something_else, of_the_new_value, for_another_device, first };
   for (const Kind kind : {Kind::beside, Kind::of_something_else, Kind::of_the_new_value,
@@ -156,7 +156,7 @@ BOOST_AUTO_TEST_CASE(what_errors_go_through_waits_for_the_gradient_beside_it) {
 
 // Updates on either device that need the other's: each wait alone would do, both would make a
 // circle.
-BOOST_AUTO_TEST_CASE(gradients_on_two_devices_do_not_wait_for_each_other_in_a_circle) {
+BOOST_AUTO_TEST_CASE(gradients_on_two_devices_do_not_form_a_wait_cycle) {
   constexpr std::int64_t n = 256;
   Graph g;
   Expr x = g.input("x", DType::f32, {n, n});

@@ -99,7 +99,7 @@ BOOST_AUTO_TEST_CASE(wrong_windows_are_refused) {
       (adaptive_avg_pool(g.input("i", DType::f32, {2, kAny, 3}), {2}).shape() == Shape{2, 2, 3}));
 }
 
-BOOST_AUTO_TEST_CASE(what_was_open_is_checked_when_it_runs) {
+BOOST_AUTO_TEST_CASE(window_checks_open_shapes_at_run_time) {
   Graph g;
   Expr x = g.input("x", DType::f32, Shape::unknown()),
        w = g.input("w", DType::f32, Shape::unknown());

@@ -86,6 +86,38 @@ class World:
                 self.actors[i][2] = name
                 self.actors[-1 - i][3] = name
 
+    def dependence(self):
+        """Causes of two nodes: b is driven by requests, a is locked by the steps of a training."""
+        names = ['MatMul h (m.cpp:4)', 'Add g (m.cpp:5)', 'send Add g', 'receive Mul k', 'Tanh t']
+        if self.actors[0][2].startswith('<script'):
+            names[0] = HOSTILE[1]
+        edge = {'strength': 0.97, 'delay': 0.0004, 'q': 1e-9}
+        true = [(0, 1), (1, 2), (3, 4)]
+
+        def node(name, found, locked):
+            return {
+                'node': name,
+                'seconds': 20,
+                'locked': locked,
+                'channels': [{'name': n, 'events': 480 + 3 * i} for i, n in enumerate(names)],
+                'edges': [{'from': names[f], 'to': names[t], **edge} for f, t in found],
+                'true_edges': [{'from': names[f], 'to': names[t]} for f, t in true],
+                'fits': [],
+                'alarms': [
+                    {
+                        'change': 'insert',
+                        'key': 1,
+                        'begin_ns': self.now() - 3 * 10**9,
+                        'end_ns': 2**63 - 1,
+                        'output': names[1],
+                        'text': f'the weight of {names[0]} falls from 0.97 to 0.41',
+                    }
+                ],
+            }
+
+        everything = [(f, t) for f in range(5) for t in range(5) if f < t]
+        return {'nodes': [node('a', everything, 1.0), node('b', [(0, 1), (3, 4), (4, 0)], 0.1)]}
+
     def _add(self, op, name, scope, node, device, partition, frame, inputs, line):
         i = len(self.actors)
         self.actors.append(
@@ -301,8 +333,25 @@ class World:
                                 'name': f'/node:{name}/cpu:0',
                                 'in_use': (120 + 9 * (t % 7)) << 20,
                                 'peak': 300 << 20,
+                                'reserved': 320 << 20,
+                                'free': 700 << 20,
                                 'limit': 1 << 30,
                                 'swapped': 24 << 20 if name == 'b' else 0,
+                                'queues': [
+                                    {
+                                        'name': 'compute',
+                                        'busy_ns': 434_000_000 * t,
+                                        'enqueued': 1200 * t,
+                                        'depth': 14,
+                                        'events': 3,
+                                        'launches': 1100 * t,
+                                        'graphs': 9 * t,
+                                        'replayed': 900 * t,
+                                        'to_device': {'count': 60 * t, 'bytes': t << 20},
+                                        'from_device': {'count': 40 * t, 'bytes': t << 10},
+                                        'from_peer': {'count': 0, 'bytes': 0},
+                                    }
+                                ],
                             }
                         ],
                         'transport': {
@@ -421,10 +470,14 @@ class World:
                     'run': f'gone/{40 - i}',
                     'plan': 'gone/1',
                     'incarnation': '3',
-                    'text': (
-                        f"run gone/{40 - i}: node 'worker{i}' was lost; go on from the last save "
-                        "with --resume FILE"
-                    ),
+                    'text': f"run gone/{40 - i}: node 'worker{i}' was lost",
+                    'code': 'unavailable',
+                    'how': 'start the program again with --resume FILE: it goes on from there',
+                    'owned': False,
+                    'took_ns': 3_000_000_000,
+                    'times': i,
+                    'first_ns': self.now() - 60_000_000_000 * i,
+                    'flight': f'/var/lib/troupe/flight/gone-{40 - i}.json',
                 }
                 for i in range(1, self.failures + 1)
             ]
@@ -772,6 +825,7 @@ class Handler(BaseHTTPRequestHandler):
                 'dropped': 0,
             },
             'diagnose': lambda: {'runs': 1, 'verdicts': world.verdicts},
+            'dependence': world.dependence,
         }.get(what, lambda: None)()
         if body is None:
             self.answer_json(404, {'error': f'there is no {what} {query.get("id", "")}'})

@@ -7,11 +7,12 @@ import {test} from 'node:test';
 import {restAfter} from '../../cluster/inspect/page/client.js';
 import {drawEdge} from '../../cluster/inspect/page/edges.js';
 import {
-  alike, bytes, clean, duration, range, short, shorten, timeless
+  alike, busyText, bytes, clean, duration, queueLines, range, short, shorten, timeless
 } from '../../cluster/inspect/page/format.js';
 import {compose, layout, Stretch} from '../../cluster/inspect/page/layout.js';
 import {
-  amissOf, Busiest, Failures, hasOwner, lossOf, median, nodeRow, RunTimes, trainingOf, worst
+  amissOf, Busiest, Failures, hasOwner, lossOf, median, nodeRow, QueueShares, RunTimes,
+  trainingOf, worst
 } from '../../cluster/inspect/page/history.js';
 import {
   Counters, kGroupings, kMostBoxes, kMostChildren, layoutInput, linesOf, nextLink, Plan, Recorded,
@@ -739,7 +740,8 @@ test(
       const rows = failures.add({
         time_ns: now,
         errors: [
-          error('a/3', 10, 'b', 'b was lost'), error('a/3', 11, 'a', 'MatMul failed'),
+          {...error('a/3', 10, 'b', 'b was lost'), how: 'restart', times: 7, flight: '/f'},
+          {...error('a/3', 11, 'a', 'MatMul failed'), flight: '/g'},
           error('a/1', 3000, 'a', 'early')
         ],
         recent: [
@@ -750,6 +752,9 @@ test(
       assert.deepEqual(
           rows.map((f) => [f.run, f.text, [...f.nodes]]),
           [['a/4', 'late', []], ['a/3', 'MatMul failed', ['a', 'b']], ['a/1', 'early', ['a']]]);
+      assert.deepEqual(
+          rows.map((f) => [f.how, f.times, [...f.flights]]),
+          [['', 1, []], ['restart', 7, [['a', '/g'], ['b', '/f']]], ['', 1, []]]);
       assert.deepEqual(
           failures.add({time_ns: now + kSecond}).map((f) => f.run),
           ['a/4', 'a/3', 'a/1']);  // nothing is reported any more
@@ -846,6 +851,38 @@ test('the busiest actors are those of late, and their order is calm', () => {
   assert.ok(Math.abs(first.cores - 0.5) < 0.01 && Math.abs(first.share - 2 / 3) < 0.01);
 });
 
+test('queues of devices have shares and rates between two states', () => {
+  const shares = new QueueShares();
+  const queue = (name, busy_ns, launches) =>
+      ({name, busy_ns, launches, replayed: launches / 2, depth: 0, events: 0});
+  const node = (compute, copies) => ({
+    name: 'a',
+    devices: [
+      {name: '/node:a/gpu:0', in_use: 1, queues: [compute, copies]},
+      {name: '/node:a/cpu:0', in_use: 1}
+    ]
+  });
+  const tell = (time_ns, ...queues) => {
+    const of = node(...queues);
+    shares.add({time_ns, nodes: [of]});
+    return nodeRow(of, time_ns, shares);
+  };
+  assert.ok(Number.isNaN(tell(1e9, queue('compute', 5e8, 10), queue('copy 0', 0, 0)).queue.share));
+  const row = tell(3e9, queue('compute', 20e8, 30), queue('copy 0', 1e8, 4));
+  assert.deepEqual(
+      row.queues.map((q) => [q.device, q.name, q.share, q.perSecond, q.replayedPerSecond]), [
+        ['/node:a/gpu:0', 'compute', 0.75, 10, 5], ['/node:a/gpu:0', 'copy 0', 0.05, 2, 1]
+      ]);
+  assert.equal(row.queue.name, 'compute');
+  // The state that is shown again is no new one, and a node that begins anew has no debt.
+  assert.equal(tell(3e9, queue('compute', 20e8, 30), queue('copy 0', 1e8, 4)).queue.share, 0.75);
+  assert.equal(tell(4e9, queue('compute', 1e8, 3), queue('copy 0', 1e8, 4)).queue.share, 0);
+  assert.match(busyText({share: 0.615, depth: 14}), /^62 %, 14 open$/);
+  assert.match(queueLines(row.queues), /gpu:0, compute: 75 %; .* 15 of 30 launches by/);
+  const old = {name: 'old', devices: [{name: 'd', in_use: 1}]};
+  assert.equal(nodeRow(old, 0, shares).queue, undefined);
+});
+
 test('of many devices and peers a node has one row: the worst, and how many there are', () => {
   const device = (in_use, limit, swapped = 0) => ({name: `d${in_use}`, in_use, limit, swapped}),
         peer = (node, round_trip_ns) =>
@@ -871,7 +908,7 @@ test('of many devices and peers a node has one row: the worst, and how many ther
       ['silent', 'silent', 'dead', 'left']);
   const state = {
     nodes: [
-      {name: 'x', state: 'suspect', reachable: false, why: 'last heard'},
+      {name: 'x', state: 'suspect', reachable: false, why: 'last message'},
       {name: 'y', state: 'left', reachable: false}, {name: 'z', state: 'alive'}
     ]
   };

@@ -12,7 +12,7 @@ case $build in *release*) ;; *) echo "the page is tested with the release build"
 
 failures=0
 if command -v node >/dev/null; then
-  out=$(node --test "$source/test/page/model_test.mjs" "$source/test/page/style_test.mjs" 2>&1) ||
+  out=$(node --test "$source"/test/page/{model,style,causes}_test.mjs 2>&1) ||
     { printf '%s\n' "$out"; failures=1; }
 else
   echo "no node: the model is tested in the browser only"

@@ -22,7 +22,7 @@ function rulesOf(css) {
   return rules;
 }
 
-const kRules = ['page.css', 'report.css'].flatMap((name) => rulesOf(read(name)));
+const kRules = ['page.css', 'causes.css', 'report.css'].flatMap((name) => rulesOf(read(name)));
 const variablesOf = (selector) =>
     new Map([...kRules.find((r) => r.selector === selector).declarations].filter(
         ([name]) => name.startsWith('--')));

@@ -16,6 +16,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from browser import Browser  # noqa: E402
 
 OPEN = """(async () => {
+  document.querySelector('#tab-graph')?.click();
   const count = () => document.querySelectorAll('.box').length, before = count(),
     begin = performance.now();
   const groups = [...document.querySelectorAll('.box.group:not(.open)')];

@@ -16,6 +16,24 @@
 
 namespace troupe::test {
 
+/// A node `a`, whose transport finds a lost node within seconds.
+inline std::unique_ptr<ClusterNode> first_client(const std::string& join,
+                                                 const EngineOptions& engine = {},
+                                                 const std::string& container = {}) {
+  NodeOptions o;
+  o.name = "a";
+  o.container = container;
+  o.engine = engine;
+  o.join = {join};
+  o.transport = [](PeerInfo self) {
+    self.address = "tcp://127.0.0.1:0";
+    ZeroMqOptions quick;
+    quick.router.away = std::chrono::seconds(1);
+    return make_zeromq_transport(std::move(self), quick);
+  };
+  return std::make_unique<ClusterNode>(std::move(o));
+}
+
 /// `join`: HOST:PORT, with tcp:// or without. `shares_memory`: as processes of one host do; else
 /// large payload goes over TCP.
 inline std::unique_ptr<ClusterNode> client(const std::string& name, const std::string& join,

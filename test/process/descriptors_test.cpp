@@ -76,7 +76,7 @@ std::vector<int> sockets(int n) {
 
 }  // namespace
 
-BOOST_AUTO_TEST_CASE(a_process_without_descriptors_goes_on_and_answers_when_there_are_some) {
+BOOST_AUTO_TEST_CASE(process_without_descriptors_recovers_when_some_are_free) {
   Nodes nodes(1);
   const InspectionServer server(nodes[0], {});
   Graph g;

@@ -93,32 +93,35 @@ BOOST_AUTO_TEST_CASE(a_node_ends_soon_after_its_peer_was_stopped_or_killed,
   }
 }
 
-BOOST_AUTO_TEST_CASE(a_survivor_reports_why_a_run_failed_after_its_program_has_left,
+BOOST_AUTO_TEST_CASE(survivor_reports_a_failed_run_after_its_program_has_left,
                      *boost::unit_test::label("stock_zmq")) {  // H8
-  Folder folder_b, folder_c, folder;
+  Folder folder_b, folder_c, folder_d, folder;
   NodeProcess b(folder_b, "b", {"--http", "0", "--flight", folder.path()}),
-      c(folder_c, "c", {"--join", b.address});
+      c(folder_c, "c", {"--join", b.address}),
+      d(folder_d, "d", {"--join", b.address, "--http", "0"});
   {
     auto a = joined(b.address);
-    a->wait_for({"b", "c"}, 60s);
-    Endless loop({"b", "c"});
+    a->wait_for({"b", "c", "d"}, 60s);
+    Endless loop({"b", "c", "d"});
     RunHandle run = a->engine().start(loop.g, {}, {loop.last});
     BOOST_REQUIRE(until([&] { return a->counters().messages_in > 50; }));
     c.process.interrupt(SIGKILL);
     BOOST_TEST((run.wait().code() == Code::unavailable));
   }
-  const auto ask = [&](std::vector<std::string> verb) {
+  const auto ask_node = [&](const NodeProcess& node, std::vector<std::string> verb) {
     std::vector<std::string> all{binary()};
     all.insert(all.end(), verb.begin(), verb.end());
-    all.insert(all.end(), {"--node", http_of(b), "--patience", "60"});
+    all.insert(all.end(), {"--node", http_of(node), "--patience", "60"});
     return run(folder.path(), all);
   };
+  const auto ask = [&](std::vector<std::string> verb) { return ask_node(b, std::move(verb)); };
   json error;
   BOOST_REQUIRE(until([&] {
     const json state = json::parse(ask({"ps", "--json"}).out, nullptr, false);
     if (state.is_discarded() || state["errors"].empty()) return false;
-    error = state["errors"][0];
-    return !error["flight"].get<std::string>().empty();
+    for (const json& e : state["errors"])
+      if (e["node"] == "b") error = e;
+    return !error.is_null() && !error["flight"].get<std::string>().empty();
   }));
   BOOST_TEST(has(error["text"], "node 'c' was lost"), error.dump());
   BOOST_TEST(has(error["how"], "from its last save"), error.dump());
@@ -128,7 +131,7 @@ BOOST_AUTO_TEST_CASE(a_survivor_reports_why_a_run_failed_after_its_program_has_l
   const Outcome ps = ask({"ps"});
   for (const std::string& part :
        {std::string("FAILED"), id, std::string("node 'c' was lost"), "to go on after " + id + ": ",
-        "what led to it: " + error["flight"].get<std::string>() + " on node b"})
+        "flight record: " + error["flight"].get<std::string>() + " on node b"})
     BOOST_TEST(has(ps.out, part), part << " is not in " << ps.out);
   const Outcome report = ask({"report", id});
   BOOST_TEST(report.code == 0, report.error);
@@ -136,6 +139,68 @@ BOOST_AUTO_TEST_CASE(a_survivor_reports_why_a_run_failed_after_its_program_has_l
        {"Run " + id + " has failed", std::string("node 'c' was lost"),
         std::string("from its last save"), error["flight"].get<std::string>()})
     BOOST_TEST(has(report.out, part), part << " is not in " << report.out);
+  // Each survivor tells of it, b's record of the time before it too.
+  b.process.interrupt(SIGKILL);
+  BOOST_REQUIRE(until([&] { return has(ask_node(d, {"ps"}).out, "to go on after " + id + ": "); }));
+  const Outcome of_d = ask_node(d, {"ps"});
+  BOOST_TEST(has(of_d.out, "node 'c' was lost"), of_d.out);
+}
+
+BOOST_AUTO_TEST_CASE(a_time_out_ends_a_run_beside_a_stopped_node,
+                     *boost::unit_test::label("stock_zmq")) {  // H3
+  Folder folder;
+  NodeProcess b(folder, "b");
+  auto a = joined(b.address);
+  a->wait_for({"b"}, 60s);
+  Endless loop({"b"});
+  Function f = a->engine().compile(loop.g, {}, {loop.last});
+  BOOST_TEST((f.start({}, {.timeout = 200ms}).wait().code() == Code::deadline_exceeded));
+  b.process.interrupt(SIGSTOP);
+  for (const auto timeout : {10ms, 50ms, 200ms}) {
+    const Status status = f.start({}, {.timeout = timeout}).wait();
+    BOOST_TEST((status.code() == Code::deadline_exceeded), status.message());
+  }
+  b.process.interrupt(SIGCONT);
+}
+
+BOOST_AUTO_TEST_CASE(a_node_joins_one_that_starts_after_it,
+                     *boost::unit_test::label("stock_zmq")) {  // H4
+  Folder first, folder;
+  std::string address;
+  {
+    NodeProcess b(first, "b");
+    address = b.address;
+    b.process.interrupt(SIGKILL);
+    b.process.finish();
+  }
+  auto a = joined(address);  // no process listens there now
+  BOOST_TEST(!a->has_joined());
+  NodeProcess b(folder, "b", {}, address);
+  a->wait_for({"b"}, 100s);
+  BOOST_TEST(a->has_joined());
+}
+
+// By default a node is dead 1.5 s after it is suspected.
+BOOST_AUTO_TEST_CASE(a_node_suspects_others_for_the_time_it_was_given,
+                     *boost::unit_test::label("stock_zmq")) {
+  Folder folder_b, folder_d, folder;
+  NodeProcess b(folder_b, "b", {"--suspect-after", "3600", "--http", "0"}),
+      d(folder_d, "d", {"--suspect-after", "3600", "--join", b.address});
+  const auto state_of_d = [&] {
+    const json state = json::parse(
+        run(folder.path(), {binary(), "ps", "--json", "--node", http_of(b), "--patience", "60"})
+            .out,
+        nullptr, false);
+    if (!state.is_discarded())
+      for (const json& n : state["nodes"])
+        if (n["name"] == "d") return n["state"].get<std::string>();
+    return std::string("unknown");
+  };
+  BOOST_REQUIRE(until([&] { return state_of_d() == "alive"; }));
+  d.process.interrupt(SIGKILL);
+  BOOST_REQUIRE(until([&] { return state_of_d() == "suspect"; }));
+  const auto end = std::chrono::steady_clock::now() + 4s;
+  while (std::chrono::steady_clock::now() < end) BOOST_TEST(state_of_d() == "suspect");
 }
 
 BOOST_AUTO_TEST_CASE(a_run_is_cancelled_from_a_shell, *boost::unit_test::label("stock_zmq")) {
@@ -151,9 +216,10 @@ BOOST_AUTO_TEST_CASE(a_run_is_cancelled_from_a_shell, *boost::unit_test::label("
   const Outcome unknown = cancel("a/4711", c.address);
   BOOST_TEST(unknown.code == 1);
   BOOST_TEST(has(unknown.error, "there is no run 'a/4711'; under way are a/"), unknown.error);
-  const Outcome nobody = cancel("x/1", c.address);
-  BOOST_TEST(nobody.code == 1);
-  BOOST_TEST(has(nobody.error, "there is no node 'x' in this cluster; there are "), nobody.error);
+  const Outcome no_such_node = cancel("x/1", c.address);
+  BOOST_TEST(no_such_node.code == 1);
+  BOOST_TEST(has(no_such_node.error, "there is no node 'x' in this cluster; there are "),
+             no_such_node.error);
   std::string id = unknown.error.substr(unknown.error.find("are a/") + 4);
   id = id.substr(0, id.find_first_of(",\n"));
   const Outcome done = cancel(id, c.address);

@@ -198,12 +198,12 @@ BOOST_AUTO_TEST_CASE(a_run_that_hangs_seen_through_every_answer,
   BOOST_TEST(which.code == 2);
   for (const std::string& part :
        {fmt::format("{} actors have the name '{}': a/2:", twins->second, twins->first),
-        std::string(", a/2:"), std::string("say which by its id")})
+        std::string(", a/2:"), std::string("give the id of one")})
     BOOST_TEST(has(which.error, part), which.error);
 
   const Outcome unsaid = c.verb({"inspect", ""});
   BOOST_TEST(unsaid.code == 2);
-  BOOST_TEST(has(unsaid.error, "say which actor"), unsaid.error);
+  BOOST_TEST(has(unsaid.error, "name an actor"), unsaid.error);
   // a port alone is on this machine
   BOOST_TEST(c.verb({"ps"}, c.url.substr(c.url.rfind(':') + 1)).code == 0);
 
@@ -281,7 +281,7 @@ BOOST_AUTO_TEST_CASE(a_process_that_is_stopped_is_named, *boost::unit_test::labe
   BOOST_TEST(!verdict["actor"].get<std::string>().empty());
   const json state = c.get("/api/state");
   BOOST_TEST(!state["nodes"][1]["reachable"].get<bool>());
-  BOOST_TEST(has(state["nodes"][1]["why"], "; last heard "),
+  BOOST_TEST(has(state["nodes"][1]["why"], "; last message "),
              state["nodes"][1]["why"].get<std::string>());
   c.b.process.interrupt(SIGCONT);
   hanging.cancel();
@@ -421,7 +421,7 @@ BOOST_AUTO_TEST_CASE(an_actor_has_the_errors_that_it_made, *boost::unit_test::la
   BOOST_TEST(!has(c.verb({"inspect", "pick"}).out, "  error       "));
 }
 
-BOOST_AUTO_TEST_CASE(what_makes_no_sense_is_answered_with_a_sentence,
+BOOST_AUTO_TEST_CASE(server_answers_malformed_requests_with_a_sentence,
                      *boost::unit_test::label("stock_zmq")) {
   Cluster c;
   BOOST_TEST(has(c.get("/api/plan?id=a/99", 404)["error"], "there is no plan 'a/99'"));
@@ -452,9 +452,9 @@ BOOST_AUTO_TEST_CASE(what_makes_no_sense_is_answered_with_a_sentence,
     BOOST_TEST((answer.empty() || answer.starts_with("HTTP/1.1 4")), answer.substr(0, 60));
   }
   BOOST_TEST(c.get("/api/state")["nodes"].size() == 2u);
-  const Outcome nobody = c.verb({"ps"}, "http://127.0.0.1:1");
-  BOOST_TEST(nobody.code == 1);
-  BOOST_TEST(has(nobody.error, "nobody answers at http://127.0.0.1:1"), nobody.error);
+  const Outcome unanswered = c.verb({"ps"}, "http://127.0.0.1:1");
+  BOOST_TEST(unanswered.code == 1);
+  BOOST_TEST(has(unanswered.error, "no node answers at http://127.0.0.1:1"), unanswered.error);
 }
 
 // A page whose name resolves to this machine is of no browser's that runs here.

@@ -3,10 +3,13 @@
 // with replicas and shards, and of both. Another driver goes on, and no bit of the weights differs.
 #include <boost/test/unit_test.hpp>
 
+#include <chrono>
 #include <csignal>
 #include <map>
 #include <memory>
+#include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <fmt/format.h>
@@ -16,6 +19,7 @@
 #include <troupe/devices/base/internal.hpp>
 #include <troupe/test/process/node_process.hpp>
 #include <troupe/test/support/cluster/trained_weights.hpp>
+#include <troupe/test/support/share.hpp>
 #include <troupe/troupe.hpp>
 
 using namespace troupe;
@@ -53,6 +57,15 @@ struct World {
     std::vector<std::string> flags{"--state", place / name, "--suspect-after", "0.5"};
     if (!nodes.empty()) flags.insert(flags.end(), {"--join", nodes[0]->address});
     nodes.push_back(std::make_unique<NodeProcess>(folders[i], name, flags));
+  }
+  /// With its disk.
+  void start_again(int i) {
+    const auto n = static_cast<std::size_t>(i);
+    const std::string name(1, static_cast<char>('b' + i));
+    nodes[n] = std::make_unique<NodeProcess>(
+        folders[i], name,
+        std::vector<std::string>{"--state", place / name, "--join",
+                                 nodes[(n + 1) % nodes.size()]->address});
   }
   std::unique_ptr<Process> driver(const std::string& name, int node, int pause_ms,
                                   int steps = kSteps) const {
@@ -122,9 +135,7 @@ BOOST_AUTO_TEST_CASE(a_killed_node_that_returns_and_then_its_driver_change_no_bi
   world.nodes[1]->process.finish();
   BOOST_REQUIRE(first->read_until("3 replicas on /node:b/cpu:0, /node:d/cpu:0, /node:b/cpu:1"));
   // The node comes back with its disk, and is used again, for variables too that it had before.
-  world.nodes[1] = std::make_unique<NodeProcess>(
-      world.folders[1], "c",
-      std::vector<std::string>{"--state", world.place / "c", "--join", world.nodes[0]->address});
+  world.start_again(1);
   const std::string all = "3 replicas on /node:b/cpu:0, /node:c/cpu:0, /node:d/cpu:0\n";
   int step = 8;
   while (step < kMany && first->seen().find(all) == first->seen().rfind(all))
@@ -135,6 +146,38 @@ BOOST_AUTO_TEST_CASE(a_killed_node_that_returns_and_then_its_driver_change_no_bi
   const Outcome end = world.driver("second", 0, 0, kMany)->finish();
   BOOST_TEST(end.code == 0, end.out << end.error);
   check_same_weights(world.newest_of(kMany), wanted_after(kMany));
+}
+
+// The driver, a node with replicas and shards, a node while a checkpoint is written, or a node that
+// starts again at once. TROUPE_SEED=n is one of them.
+BOOST_AUTO_TEST_CASE(a_kill_at_a_random_moment_changes_no_bit,
+                     *boost::unit_test::label("stock_zmq")) {
+  enum Role { driver, worker, writer, returns };
+  const auto wanted = wanted_after(kSteps);
+  const auto [first, count] = seeds(40, 5);
+  for (std::uint64_t seed = first; seed < first + count; ++seed) {
+    std::mt19937_64 dice(seed * 7919);
+    const auto role = static_cast<Role>(seed % 4);
+    const int on = static_cast<int>(dice() % 3),
+              step = static_cast<int>(role == writer ? 5 + 5 * (dice() % 4) : 1 + dice() % 22);
+    const std::chrono::microseconds after(dice() % 20'000);
+    BOOST_TEST_CONTEXT("seed " << seed << ": role " << role << ", node " << on << ", step " << step
+                               << " and " << after.count() << " us") {
+      World world;
+      auto process = world.driver("first", 0, 5);
+      BOOST_REQUIRE(process->read_until(fmt::format("at {}\n", step)));
+      std::this_thread::sleep_for(after);  // the moment
+      Process& killed =
+          role == driver ? *process : world.nodes[static_cast<std::size_t>(on)]->process;
+      killed.interrupt(SIGKILL);
+      killed.finish();
+      if (role == driver) process = world.driver("second", on, 0);
+      if (role == returns) world.start_again(on);
+      const Outcome end = process->finish();
+      BOOST_TEST(end.code == 0, end.out << end.error);
+      check_same_weights(world.newest_of(kSteps), wanted);
+    }
+  }
 }
 
 BOOST_AUTO_TEST_CASE(the_earlier_of_two_drivers_ends, *boost::unit_test::label("stock_zmq")) {

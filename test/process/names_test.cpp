@@ -132,7 +132,7 @@ BOOST_AUTO_TEST_CASE(one_that_has_several_addresses,
     BOOST_TEST(b.process.finish().code == 0);
     auto nobody = joining({"tcp://many" + port_of(b.address)});
     const std::string why = refusal([&] { nobody->wait_for({"b"}, 6s); }, Code::deadline_exceeded);
-    BOOST_TEST(why.find("nobody answers at tcp://many" + port_of(b.address)) != std::string::npos,
+    BOOST_TEST(why.find("no node answers at tcp://many" + port_of(b.address)) != std::string::npos,
                why);
   }
 }
@@ -183,7 +183,7 @@ BOOST_AUTO_TEST_CASE(a_silent_name_server_blocks_no_node,
                           "silent.example:7117", "--join", "127.0.0.1:1", "--patience", "0"});
   BOOST_TEST(both.code == 1);
   BOOST_TEST((both.error.find(
-                  "the resolver of names does not answer; tcp://127.0.0.1:1: nobody answers") !=
+                  "the resolver of names does not answer; tcp://127.0.0.1:1: no node answers") !=
               std::string::npos),
              both.error);
   const Outcome alone = run(folder.path(), {binary(), "node", "--listen", "tcp://127.0.0.1:0",

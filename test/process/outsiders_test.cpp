@@ -209,7 +209,8 @@ struct Recorded {
 
 }  // namespace
 
-BOOST_AUTO_TEST_CASE(what_was_recorded_is_not_taken_again, *boost::unit_test::label("stock_zmq")) {
+BOOST_AUTO_TEST_CASE(recorded_traffic_is_not_accepted_again,
+                     *boost::unit_test::label("stock_zmq")) {
   Recorded r(true);
   const Relay::Talk control = r.talk(r.control), beside = r.talk(r.beside);
   BOOST_TEST(r.beside.seen().size() > sizeof(float) * kMany);  // the replayed bytes contain a run
@@ -226,7 +227,7 @@ BOOST_AUTO_TEST_CASE(what_was_recorded_is_not_taken_again, *boost::unit_test::la
       // a key that is good and a greeting: it is what follows that says nothing new
       if (!at_once) BOOST_TEST(answered > 64u);
       BOOST_TEST(played_again(r.b.bulk, beside, at_once) == 0u);
-      BOOST_TEST(r.b.has_told("; the last was a ticket that was given to nobody, or used"));
+      BOOST_TEST(r.b.has_told("; the last was a ticket that was not issued, or used before"));
     }
     BOOST_TEST(played_again(r.b.bulk, control, true) == 0u);
     played_again(r.b.control, beside, true);
@@ -279,7 +280,7 @@ std::string last_said(const Relay::Talk& talk, bool is_beside) {
 }
 
 // A process between the two sends it again at once, where it came from.
-BOOST_AUTO_TEST_CASE(nor_in_the_connection_that_it_was_recorded_of,
+BOOST_AUTO_TEST_CASE(recorded_traffic_is_refused_in_its_own_connection,
                      *boost::unit_test::label("stock_zmq")) {
   for (const bool is_beside : {true, false}) {
     Recorded r(true);
@@ -508,7 +509,7 @@ BOOST_AUTO_TEST_CASE(oversized_messages_are_dropped_counted_and_logged,
        [&](const Watched& b) {
          probe(b.bulk, "troupe-b" + std::string(32, '\0') + std::string(16, '\x7f') + some, 0);
        },
-       &Watched::dropped, "the last was a ticket that was given to nobody"},
+       &Watched::dropped, "the last was a ticket that was not issued"},
   };
   for (const Claim& claim : claims) {
     BOOST_TEST_CONTEXT(claim.what) {
@@ -535,7 +536,7 @@ BOOST_AUTO_TEST_CASE(oversized_messages_are_dropped_counted_and_logged,
 // ---- a scan
 
 // The default for first trials: without keys, so any process on this machine may join, in any role.
-BOOST_AUTO_TEST_CASE(a_scan_of_a_cluster_on_one_machine_obtains_nothing_and_runs_nothing,
+BOOST_AUTO_TEST_CASE(scan_of_a_local_cluster_obtains_and_runs_nothing,
                      *boost::unit_test::label("stock_zmq")) {
   const ManyFiles many;
   Standalone all;

@@ -227,7 +227,7 @@ BOOST_AUTO_TEST_CASE(a_damaged_checkpoint_is_skipped_and_named) {
   }));
 }
 
-BOOST_AUTO_TEST_CASE(a_checkpoint_of_another_program_is_refused_with_every_difference) {
+BOOST_AUTO_TEST_CASE(checkpoint_of_another_program_is_refused_with_differences) {
   Folder folder;
   auto a = driver({});
   const TrainingOptions options{.replicas = kReplicas, .folder = folder / "checkpoints"};

@@ -135,8 +135,7 @@ BOOST_AUTO_TEST_CASE(many_plans_are_remembered) {
 
 // Beyond the limit, the plan that was requested longest ago is dropped; a plan that alone is too
 // large is kept until the next comes.
-BOOST_AUTO_TEST_CASE(
-    plans_that_do_not_fit_are_forgotten_in_the_order_in_which_they_were_asked_for) {
+BOOST_AUTO_TEST_CASE(cache_drops_the_least_recently_requested_plans) {
   InspectionOptions two;
   two.rows = 250;  // each counts for a hundred
   const Plans plans(3, two);

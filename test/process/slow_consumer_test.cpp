@@ -88,7 +88,7 @@ class Job {
     Look l;
     const ClusterReport now = a_->inspect({}, kPatience, "b");
     BOOST_REQUIRE(now.at(0).has_answered);
-    for (const EngineSnapshot::Memory& m : now[0].report.engine.devices) l.most += m.peak;
+    for (const DeviceSnapshot& m : now[0].report.engine.devices) l.most += m.peak;
     for (const RunSnapshot& run : now[0].report.engine.runs)
       for (const PartitionSnapshot& p : run.partitions)
         for (const RunPart& part : p.runs)
@@ -96,7 +96,7 @@ class Job {
             l.is_held_back |= w.kind == Wait::Kind::grant && w.what.starts_with("Mul");
     for (const RunSnapshot& run : now[0].report.engine.runs)
       for (const NodeAnswer& answer :
-           a_->inspect({.what = NodeQuestion::What::counters, .plan = run.plan}, kPatience, "b"))
+           a_->inspect({.kind = NodeQuestion::Kind::counters, .plan = run.plan}, kPatience, "b"))
         for (const PartitionSnapshot& p : answer.report.partitions)
           for (const EdgeCounters& e : p.edges)
             if (e.sent > 0 && e.bytes == e.sent * kToken)
@@ -145,7 +145,7 @@ class Job {
 // As many large tokens may be in flight as the limit has room for, and the token of the oldest
 // iteration. Without the limit, as many are in flight as iterations may be open. b holds at most so
 // many, wherever they wait.
-BOOST_AUTO_TEST_CASE(a_slow_consumer_bounds_what_is_on_its_way_and_its_producer_s_memory,
+BOOST_AUTO_TEST_CASE(slow_consumer_bounds_tokens_in_flight_and_producer_memory,
                      *boost::unit_test::label("stock_zmq")) {
   struct {
     std::uint64_t limit;

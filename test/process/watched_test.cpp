@@ -181,7 +181,7 @@ BOOST_AUTO_TEST_CASE(watching_goes_on_after_an_unanswered_look,
   BOOST_REQUIRE(ps.read_until("overloaded\nNODE "));
   // The last answer decides the status: 1 for a node that is gone for good.
   node.process.interrupt(SIGKILL);
-  BOOST_REQUIRE(ps.read_until("troupe: nobody answers at "));
+  BOOST_REQUIRE(ps.read_until("troupe: no node answers at "));
   ps.interrupt(SIGINT);
   BOOST_TEST(ps.finish().code == 1);
 }
@@ -313,7 +313,7 @@ BOOST_AUTO_TEST_CASE(watching_without_any_answer_fails_at_once) {
   const Folder folder;
   const Outcome said = run(folder.path(), verb_at("127.0.0.1:1", "ps", {"--watch", "0.05"}));
   BOOST_TEST(said.code == 1);
-  BOOST_TEST(has(said.error, "nobody answers at http://127.0.0.1:1 "), said.error);
+  BOOST_TEST(has(said.error, "no node answers at http://127.0.0.1:1 "), said.error);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

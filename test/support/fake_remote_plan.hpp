@@ -15,6 +15,7 @@ struct FakeRemotePlan final : RemotePlan {
   int nodes() const override { return count; }
   bool is_broken() const override { return is_lost; }
   void post(std::span<Posted>) override {}
+  void meet(std::uint64_t, std::int32_t, const MeetingPlace&, std::vector<Tensor>) override {}
   void start(Run&) override {}
   std::vector<LoopReport> loops() override { return {}; }
   std::vector<NodeCost> costs() override { return {}; }

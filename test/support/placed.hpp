@@ -9,7 +9,7 @@
 #include <boost/test/unit_test.hpp>
 
 #include <troupe/actors/placement/placement.hpp>
-#include <troupe/actors/plan/pipeline.hpp>
+#include <troupe/actors/plan/pass_order.hpp>
 #include <troupe/troupe.hpp>
 
 namespace troupe::test::placed {

@@ -17,6 +17,14 @@ inline constexpr bool kUnderTsan = true;
 inline constexpr bool kUnderTsan = false;
 #endif
 
+/// True if freed blocks of devices serve again. Under ASan they leave the process: no address
+/// repeats.
+#if defined(__SANITIZE_ADDRESS__)
+inline constexpr bool kBlocksServeAgain = false;
+#else
+inline constexpr bool kBlocksServeAgain = true;
+#endif
+
 /// A test with rounds makes one of so many.
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 inline constexpr std::uint64_t kShare = 10;

@@ -100,6 +100,27 @@ Expr chain_of_declared_functions(Graph& g, int n, const Expr& x, const Expr& k) 
   return all.back()(x);
 }
 
+// Each uses an outer value of its own.
+Expr chain_of_captures(Graph& g, int n, const Expr& x, const Expr& k) {
+  std::vector<One> all;
+  for (int i = 0; i < n; ++i) {
+    Expr mine = k * (1.0 + i);
+    all.emplace_back(g, "f" + std::to_string(i), std::vector<ValueSpec>{kReal},
+                     [&](Expr v) { return all.empty() ? v * mine : all.back()(v) * mine; });
+  }
+  return all.back()(x);
+}
+
+// Each calls the one before twice: put in the place of their calls, the bodies would double.
+Expr tree_of_functions(Graph& g, int n, const Expr& x, const Expr& k) {
+  std::vector<One> all;
+  for (int i = 0; i < n; ++i)
+    all.emplace_back(g, "f" + std::to_string(i), std::vector<ValueSpec>{kReal}, [&](Expr v) {
+      return all.empty() ? v * k : all.back()(v * 0.5) + all.back()(v * k);
+    });
+  return all.back()(x);
+}
+
 bool is_quadratic(const char* name, const Nest& program, int n, Engine& engine, bool prints) {
   const Work one = work_of(program, n, engine), two = work_of(program, 2 * n, engine);
   bool is_fine = true;
@@ -132,5 +153,7 @@ int main(int argc, char**) {
   // D8
   look("functions in a chain", 150, chain_of_functions);
   look("declared functions in a chain", 150, chain_of_declared_functions);
+  look("functions with an outer value each", 60, chain_of_captures);
+  look("functions that call the one before twice", 32, tree_of_functions);
   return is_fine ? 0 : 1;
 }

@@ -191,7 +191,7 @@ inline void declare(CLI::App& app, Options& o) {
       "lstm: parts of a batch that are computed apart; they decide the result, the nodes that they "
       "go to do not (default: one a node)",
       count(1, kMaxBatch));
-  app.add_option("--seed", m.seed, "of the first weights, the reader and the sample")
+  app.add_option("--seed", m.seed, "seed of the first weights, the reader and the sample")
       ->check(whole)
       ->capture_default_str()
       ->type_name("N")
@@ -244,22 +244,22 @@ inline void declare(CLI::App& app, Options& o) {
                                "rows:2;cols:2, say; the last axis stays on one node")
                     ->type_name("SHAPE")
                     ->group(mesh);
-  auto* layout = app.add_option("--layout", o.trainer.layout,
-                                fmt::format("which dimension is split along which axis: "
-                                            "batch:rows;heads:cols, say. Dimensions are {}. It "
-                                            "changes no result but by rounding",
-                                            fmt::join(kDimensions, ", ")))
-                     ->type_name("RULES")
-                     ->group(mesh)
-                     ->needs(shape);
+  auto* layout =
+      app.add_option("--layout", o.trainer.layout,
+                     fmt::format("dimensions to split along axes: batch:rows;heads:cols, say. "
+                                 "Dimensions are {}. It changes no result but by rounding",
+                                 fmt::join(kDimensions, ", ")))
+          ->type_name("RULES")
+          ->group(mesh)
+          ->needs(shape);
   shape->needs(layout);
 
   const char* cluster = "Cluster";
   ClusterOptions& c = o.trainer.cluster;
-  auto* join = app.add_option("--join", c.join,
-                              "address of a node of a cluster; the others are heard of there")
-                   ->type_name("ADDRESS")
-                   ->group(cluster);
+  auto* join =
+      app.add_option("--join", c.join, "address of a node of a cluster, which knows the others")
+          ->type_name("ADDRESS")
+          ->group(cluster);
   auto* nodes =
       app.add_option("--nodes", c.nodes,
                      "names of the nodes that share each batch; weights and files stay here")
@@ -284,8 +284,8 @@ inline void declare(CLI::App& app, Options& o) {
 
   const char* files = "Files";
   auto* save = app.add_option("--save", o.save,
-                              "where weights, optimizer slots, step, seed and reader position go "
-                              "at every validation and at the end")
+                              "file of weights, optimizer slots, step, seed and reader position; "
+                              "written at every validation and at the end")
                    ->capture_default_str()
                    ->type_name("FILE")
                    ->group(files);
@@ -296,7 +296,7 @@ inline void declare(CLI::App& app, Options& o) {
   app.add_flag("--overwrite", o.overwrites, "a file that is there already may be replaced")
       ->group(files);
   app.add_option("--resume", o.resume,
-                 "go on from this file, and save there unless --save says otherwise")
+                 "resume from this file, and save there unless --save is given")
       ->type_name("FILE")
       ->group(files);
 
@@ -326,9 +326,11 @@ inline void declare(CLI::App& app, Options& o) {
       ->group(sample);
 
   app.footer(
-      "Exit status: 0 done; 1 Troupe's own fault, or standard output cannot be written; 2 "
-      "something given is wrong or out of reach\n"
-      "(an option, the text, a file, a disk, a node), and a sentence says what to do; 130 and 143 "
+      "Exit status: 0 done; 1 a node is lost or out of reach, standard output cannot be written, "
+      "or "
+      "Troupe's own fault; 2 something given\n"
+      "is wrong (an option, the text, a file, a disk), and a sentence names the remedy; 130 and "
+      "143 "
       "interrupted by Ctrl-C and by SIGTERM,\n"
       "after saving.");
 }
@@ -400,8 +402,7 @@ inline void finish(const CLI::App& app, Options& o) {
     throw CLI::ValidationError(
         "--nodes belongs to --model lstm and transformer: the window model trains in one process");
   if (m.kind == kTransformer && !o.trainer.cluster.nodes.empty() && o.trainer.mesh.empty())
-    throw CLI::ValidationError(
-        "--nodes needs --mesh and --layout, which say what each node computes");
+    throw CLI::ValidationError("--nodes needs --mesh and --layout, which assign the work to nodes");
   if (m.kind != kWindow && o.has_given("layers") && m.layers == 0)
     throw CLI::ValidationError(
         fmt::format("--layers 0 belongs to --model window; the {} needs one or more", m.kind));

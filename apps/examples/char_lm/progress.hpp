@@ -47,8 +47,8 @@ class Progress {
   /// For tests: `now` is the clock, `print` gets the lines, and `tick` is called by hand.
   Progress(bool is_terminal, std::function<Clock::time_point()> now,
            std::function<void(const std::string&)> print)
-      : is_terminal_(is_terminal), now_(std::move(now)), print_(std::move(print)),
-        printed_(now_()) {}
+      : is_terminal_(is_terminal), now_(std::move(now)), print_(std::move(print)), printed_(now_()),
+        stepped_(printed_) {}
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
   ~Progress() {
@@ -104,8 +104,8 @@ class Progress {
  private:
   void tick_now() {
     const auto now = now_();
-    if (is_terminal_ || last_.empty() || now - printed_ < kSilence) return;
-    put(fmt::format("{}; no step has ended for {} s", last_,
+    if (is_terminal_ || now - printed_ < kSilence) return;
+    put(fmt::format("{}no step has ended for {} s", last_.empty() ? "" : last_ + "; ",
                     std::chrono::duration_cast<std::chrono::seconds>(now - stepped_).count()));
   }
   void put(const std::string& text) {

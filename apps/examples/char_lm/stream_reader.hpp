@@ -26,8 +26,9 @@ struct Piece {
   std::int64_t size() const { return end - begin; }
 };
 
-/// Which piece of [begin, end) each stream reads at a step. The text has marks, eight a piece, all
-/// but evenly spaced: each is moved back to the end of a word, if one ends since the mark before.
+/// Yields the piece of [begin, end) that each stream reads at a step. The text has marks, eight a
+/// piece, almost evenly spaced: each is moved back to the end of a word, if one ends since the mark
+/// before.
 class Streams {
  public:
   /// The number of steps that take pieces of the same number of marks, until they are whole.

@@ -101,7 +101,7 @@ inline std::string read_file(const std::string& path) {
   }
   if (std::ferror(file.get())) refuse(Code::failed_precondition, std::strerror(errno));
   if (bytes.empty() && S_ISFIFO(info.st_mode))
-    refuse(Code::failed_precondition, "it is a pipe into which nobody writes");
+    refuse(Code::failed_precondition, "it is a pipe without a writer");
   return bytes;
 }
 

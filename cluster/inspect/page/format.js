@@ -48,6 +48,22 @@ export const roughly = (ns) => duration(ns).split(' ').slice(0, 2).join(' ');
 
 export const percent = (fraction) => `${Math.round(100 * fraction)} %`;
 
+// `62 %, 14 open`: how busy a queue of a device is, and its work that has not ended.
+export const busyText = (queue) => [Number.isFinite(queue.share) ? percent(queue.share) : '–',
+  queue.depth > 0 && `${short(queue.depth)} open`].filter(Boolean).join(', ');
+
+// A line for each queue of some devices, for a title.
+export const queueLines = (queues) => queues.map((q) => `${clean(q.device)}, ${clean(q.name)}: ${
+  busyText(q)}; ${short(q.enqueued)} pieces of work so far, ${short(q.events)} events pending${
+  q.replayed > 0 ? `; ${short(q.replayed)} of ${short(q.launches)} launches by ${
+    short(q.graphs)} of graphs` : `, ${short(q.launches)} launches`}`).join('\n');
+
+// `gpu:0: 3 MiB in use, 4 MiB at most, of 1 GiB; …`: the memory of a device, for a title.
+export const memoryLine = (device) => `${clean(device.name)}: ${bytes(device.in_use)} in use, ${
+  bytes(device.peak)} at most${device.limit ? `, of ${bytes(device.limit)}` : ''}; ${
+  bytes(device.reserved ?? device.in_use)} reserved, ${
+  device.free ? bytes(device.free) : 'unknown'} free, ${bytes(device.swapped ?? 0)} swapped`;
+
 const kHidden = new RegExp(
   '[\\u0000-\\u001f\\u007f-\\u009f\\u00ad\\u061c\\u180e\\u200b-\\u200f\\u2028-\\u202e' +
   '\\u2060-\\u206f\\ufeff\\ufff9-\\ufffb]', 'g');

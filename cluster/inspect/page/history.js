@@ -64,28 +64,41 @@ export class RunTimes {
   }
 }
 
-// Failed runs of the last hour, the latest first: {run, plan, time_ns, text, nodes}. A node that
-// leaves takes its own with it, so the page keeps them.
+// Adds what another node has kept of a failure.
+function join(failure, {how, times, nodes, flights}) {
+  failure.how ||= how;
+  failure.times = Math.max(failure.times, times);
+  for (const node of nodes) failure.nodes.add(node);
+  for (const [node, flight] of flights) failure.flights.set(node, flight);
+}
+
+// Failed runs of the last hour, the latest first: {run, plan, time_ns, text, how, times, nodes,
+// flights (by node)}. A node that leaves takes its own with it, so the page keeps them.
 export class Failures {
   constructor() { this.all = new Map(); }
 
   add(state) {
-    const put = (run, plan, time_ns, text, node) => {
+    const put = (run, plan, time_ns, text, of = {}) => {
       const key = `${run}\n${text}`;
-      const known = this.all.get(key);
-      if (known) {
-        if (node) known.nodes.add(node);
-        return;
-      }
-      this.all.set(key, {
-        run: String(run ?? ''),
-        plan: String(plan ?? ''),
-        time_ns: Number(time_ns),
-        text: String(text || 'it failed'),
-        nodes: new Set(node ? [node] : [])
+      if (!this.all.has(key))
+        this.all.set(key, {
+          run: String(run ?? ''),
+          plan: String(plan ?? ''),
+          time_ns: Number(time_ns),
+          text: String(text || 'it failed'),
+          how: '',
+          times: 1,
+          nodes: new Set(),
+          flights: new Map()
+        });
+      join(this.all.get(key), {
+        how: String(of.how ?? ''),
+        times: Number(of.times ?? 1),
+        nodes: of.node ? [String(of.node)] : [],
+        flights: of.node && of.flight ? [[String(of.node), String(of.flight)]] : []
       });
     };
-    for (const e of state.errors ?? []) put(e.run, e.plan, e.time_ns, e.text, e.node);
+    for (const e of state.errors ?? []) put(e.run, e.plan, e.time_ns, e.text, e);
     for (const r of state.recent ?? [])
       if (!r.ok) put(r.id, r.plan, r.ended_ns, r.error);
     for (const [key, f] of this.all)
@@ -98,9 +111,11 @@ export class Failures {
     for (const [, f] of [...sorted].reverse()) {
       const first = runs.get(f.run);
       if (!f.run || !first)
-        runs.set(f.run || `${f.time_ns} ${f.text}`, {...f, nodes: new Set(f.nodes)});
+        runs.set(
+            f.run || `${f.time_ns} ${f.text}`,
+            {...f, nodes: new Set(f.nodes), flights: new Map(f.flights)});
       else
-        for (const node of f.nodes) first.nodes.add(node);
+        join(first, f);
     }
     this.rows = [...runs.values()].sort((a, b) => b.time_ns - a.time_ns);
     return this.rows;
@@ -236,11 +251,67 @@ export function worst(rows, badness) {
   return {row: found, count: rows.length};
 }
 
-// One row of a node: its fullest device, its slowest peer, the bytes that wait to be sent.
-export function nodeRow(node, time) {
+// How busy the queues of devices were between two states, of each node.
+export class QueueShares {
+  constructor() {
+    this.last = new Map();  // name of device and queue: {busy, launches, replayed, time}
+    this.now = new Map();   // name of device and queue: {share, launches (a second), replayed}
+  }
+
+  // Once a state.
+  add(state) {
+    const time = state.time_ns, seen = new Map();
+    for (const node of state.nodes ?? [])
+      for (const device of node.devices ?? [])
+        for (const queue of device.queues ?? []) {
+          const key = `${device.name}\n${queue.name}`, before = this.last.get(key);
+          const passed = before ? time - before.time : 0;
+          if (before && passed <= 0) {
+            seen.set(key, before);
+            continue;
+          }
+          const grown = (now, then) => Math.max(0, now - then);  // a node that begins again
+          this.now.set(key, before ? {
+            share: Math.min(1, grown(queue.busy_ns, before.busy) / passed),
+            launches: grown(queue.launches, before.launches) / (passed / 1e9),
+            replayed: grown(queue.replayed, before.replayed) / (passed / 1e9)
+          } :
+                                     {share: NaN, launches: NaN, replayed: NaN});
+          seen.set(
+              key,
+              {busy: queue.busy_ns, launches: queue.launches, replayed: queue.replayed, time});
+        }
+    this.last = seen;
+    for (const key of [...this.now.keys()])
+      if (!seen.has(key)) this.now.delete(key);
+  }
+
+  // The queues of a node, each with the name of its device and its share.
+  of(node) {
+    return (node.devices ?? [])
+        .flatMap((device) => (device.queues ?? []).map((queue) => ({
+          ...queue,
+          device: device.name,
+          share: NaN,
+          perSecond: NaN,
+          replayedPerSecond: NaN,
+          ...this.#rates(`${device.name}\n${queue.name}`)
+        })));
+  }
+  #rates(key) {
+    const r = this.now.get(key);
+    return r && {share: r.share, perSecond: r.launches, replayedPerSecond: r.replayed};
+  }
+}
+
+// One row of a node: its fullest device, its busiest queue of a device, its slowest peer, the bytes
+// that wait to be sent.
+export function nodeRow(node, time, shares) {
   const isThere = node.reachable !== false, devices = node.devices ?? [], peers = node.peers ?? [];
   const device = worst(devices, (d) => (d.limit > 0 ? d.in_use / d.limit : d.in_use / 2 ** 60)),
         peer = worst(peers, (p) => p.round_trip_ns);
+  const queues = shares?.of(node) ?? [],
+        queue = worst(queues, (q) => (Number.isFinite(q.share) ? q.share : -1) + q.depth / 1e12);
   return {
     name: String(node.name),
     state: isThere            ? node.state :
@@ -256,6 +327,8 @@ export function nodeRow(node, time) {
     total: node.memory?.total,
     device: device.row,
     devices: devices.length,
+    queue: queue.row,
+    queues,
     swapped: devices.reduce((sum, d) => sum + (d.swapped ?? 0), 0),
     peer: peer.row,
     peers: peers.length,

@@ -1,10 +1,20 @@
-// The page: asks the node, keeps what it said, and tells the parts.
+// The page: requests data from the node, keeps the answers, and updates its parts.
+import {Causes} from './causes.js';
 import {Client, restAfter} from './client.js';
 import {Curves, mergeSeries} from './curves.js';
 import {el, keyed, setText} from './dom.js';
 import {clean, duration, shorten, timeless} from './format.js';
 import {Graph, kStateWords} from './graph.js';
-import {amissOf, Busiest, Failures, hasOwner, nodeRow, RunTimes, trainingOf} from './history.js';
+import {
+  amissOf,
+  Busiest,
+  Failures,
+  hasOwner,
+  nodeRow,
+  QueueShares,
+  RunTimes,
+  trainingOf
+} from './history.js';
 import {listen} from './keys.js';
 import {inWorker, Layouts} from './layout_cache.js';
 import {Counters, kGroupings, kStates, nextLink, Plan, search, Totals, Tree,
@@ -37,8 +47,8 @@ const page = {
   busiest: null,
   gone: null,
 };
-const runTimes = new RunTimes(), failures = new Failures();
-const kTabs = ['overview', 'graph', 'timeline', 'curves'];
+const runTimes = new RunTimes(), failures = new Failures(), queueShares = new QueueShares();
+const kTabs = ['overview', 'graph', 'timeline', 'curves', 'causes'];
 
 const graph = new Graph(at('graph'), layouts, {
   select,
@@ -56,7 +66,7 @@ const choose = {
 };
 const side = new Side(at('side'), choose), overview = new Overview(at('overview'), choose);
 const timeline = new Timeline(at('timeline').querySelector('canvas'), at('tip'));
-const curves = new Curves(at('curves'));
+const curves = new Curves(at('curves')), causes = new Causes(at('causes'));
 
 // ---- the plan
 
@@ -106,9 +116,10 @@ function forgetPlan() {
 function wordsOfNothing() {
   if (!page.gone) return 'No plan is on this node yet. One appears when a program runs here.';
   const last = failures.rows.find((f) => f.plan === page.gone) ?? failures.rows[0];
-  return `Plan ${shorten(clean(page.gone), 40)} has gone with its owner.${
+  return `Plan ${shorten(clean(page.gone), 40)} has ended with its owner.${
       last ? ` The last failure, of run ${shorten(clean(last.run), 40)}: ${
-                 shorten(clean(last.text), 600)}` :
+                 shorten(clean(last.text), 600)}${
+                 last.how ? `. To go on: ${shorten(clean(last.how), 600)}` : ''}` :
              ''}`;
 }
 
@@ -300,7 +311,8 @@ async function tick() {
     shown,
     isActor && askActor(target),
     page.tab === 'timeline' && !timeline.isPaused && askEvents(shown),
-    (page.tab === 'curves' || page.tab === 'overview') && askScalars(),
+    ['curves', 'overview', 'causes'].includes(page.tab) && askScalars(),
+    page.tab === 'causes' && askCauses(),
   ]);
   const failed = ends.find((end) => end.status === 'rejected');
   if (failed) throw failed.reason;
@@ -312,8 +324,9 @@ function showNumbers() {
   const {state, plan, counters, busiest, verdicts} = page;
   if (!state) return;
   const order = {silent: 0, dead: 1, suspect: 2};
+  queueShares.add(state);
   const nodes = (state.nodes ?? [])
-                    .map((n) => nodeRow(n, state.time_ns))
+                    .map((n) => nodeRow(n, state.time_ns, queueShares))
                     .sort(
                         (a, b) => (order[a.state] ?? (a.state === 'left' ? 9 : 5)) -
                                 (order[b.state] ?? (b.state === 'left' ? 9 : 5)) ||
@@ -396,6 +409,14 @@ async function askScalars() {
   if (page.tab === 'curves') curves.set(page.series);
 }
 
+// A node tests every few seconds; answers are as good as the last test.
+async function askCauses() {
+  const answer = await client.find('dependence');
+  const trainings = page.series.filter((s) => ['progress', 'scalar'].includes(s.kind))
+                        .map((s) => [s.node ?? page.state?.node, s]);
+  causes.set(answer, new Map(trainings));
+}
+
 // Beside the ticks, since a diagnosis takes a second, and up to 3.5 s where a worker is waited for:
 // it looks twice, and then again.
 async function diagnose() {
@@ -458,7 +479,7 @@ function showTab(name) {
   page.tab = name;
   document.body.dataset.tab = name;
   for (const tab of kTabs) at(`tab-${tab}`).setAttribute('aria-selected', tab === name);
-  for (const tab of ['timeline', 'curves']) at(tab).hidden = tab !== name;
+  for (const tab of ['timeline', 'curves', 'causes']) at(tab).hidden = tab !== name;
   if (name === 'timeline') timeline.draw();
   if (name === 'curves') curves.set(page.series);
   showNumbers();
@@ -638,6 +659,7 @@ listen({
   o: () => showTab('overview'),
   t: () => showTab('timeline'),
   l: () => showTab('curves'),
+  c: () => showTab('causes'),
   p: pause,
   d: turnTheme,
   '?': () => at('help').showModal(),

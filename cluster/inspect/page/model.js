@@ -424,7 +424,7 @@ export class Recorded {
 
 // ---- what is seen
 
-// Which groups are open. The root always is.
+// The open groups. The root is always open.
 export class View {
   constructor(tree) {
     this.tree = tree;

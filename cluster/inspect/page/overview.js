@@ -5,7 +5,7 @@ import {bytes, clean, duration, percent, rate, roughly, short, shorten} from './
 import {kStateWords} from './graph.js';
 import {kStates} from './model.js';
 import {LossCurve} from './loss.js';
-import {meter, setMeter} from './meter.js';
+import {meter, setMeter, setNodeMeters} from './meter.js';
 import {RunTable} from './runs.js';
 
 const kMostFailed = 200, kMostPoints = 600;
@@ -19,6 +19,16 @@ const exact = (n) =>
                           '–');
 // `14:02:11` of the reader's clock.
 const clockTime = (ns) => new Date(ns / 1e6).toTimeString().slice(0, 8);
+
+// The places of a failed run's flight records, and how often it failed.
+function flightWords({flights, times}) {
+  const records = [...flights].map(
+      ([node, flight]) => `${shorten(clean(flight), 300)} on node ${shorten(clean(node), 40)}`);
+  return (records.length ? `Flight record${records.length > 1 ? 's' : ''}: ${
+                               records.slice(0, 8).join('; ')}. ` :
+                           '') +
+      (times > 1 ? `${withCommas(times)} failures of this kind.` : '');
+}
 
 export class Overview {
   // callbacks: plan(id), actor(id)
@@ -64,7 +74,8 @@ export class Overview {
             'nodes',
             [
               ['Node', 'node'], ['State', 'state'], ['CPU', 'meter'], ['Memory', 'meter'],
-              ['Fullest device', 'meter wide'], ['Slowest peer', 'peer']
+              ['Fullest device', 'meter wide'], ['Queue', 'meter narrow'],
+              ['Slowest peer', 'peer']
             ],
             this.nodes));
     this.runs = new RunTable({plan: (id) => callbacks.plan(id)});
@@ -120,7 +131,7 @@ export class Overview {
         [
           'Step', withCommas(training.step),
           training.steps ? `of ${withCommas(training.steps)} · ${percents(done)}` :
-                           'of an unknown number'
+                           'total unknown'
         ],
         ['Loss', exact(training.loss), ''],
         ['Validation', exact(training.validation), ''],
@@ -135,7 +146,7 @@ export class Overview {
         [
           'Time left', training.left_ns === 0 ? 'done' : isLate ? '–' : duration(training.left_ns),
           training.left_ns === 0 ? '' :
-              isLate              ? `nothing told for ${duration(quiet)}` :
+              isLate              ? `no report for ${duration(quiet)}` :
               Number.isFinite(training.left_ns) ?
                        `until ${clockTime(state.time_ns + training.left_ns).slice(0, 5)}` :
                        ''
@@ -218,7 +229,8 @@ export class Overview {
                                              [
                                                el('b'), el('span', {class: 'when quiet'}),
                                                el('span', {class: 'text'})
-                                             ])])])),
+                                             ]),
+                                          el('p', {class: 'how'}), el('p', {class: 'flight'})])])),
         (li, f) => {
           if (f.key) return;
           const [name, when, text] = li.firstChild.firstChild.children;
@@ -229,6 +241,9 @@ export class Overview {
                   f.nodes.size ? ` · on ${shorten([...f.nodes].map(clean).join(', '), 40)}` : ''}`);
           setText(text, shorten(clean(f.text), 1000));
           setAttribute(li, 'title', clean(f.text));
+          const [, how, flight] = li.firstChild.children;
+          setText(how, f.how ? `To go on: ${shorten(clean(f.how), 1000)}` : '');
+          setText(flight, flightWords(f));
         });
   }
 
@@ -248,47 +263,35 @@ export class Overview {
       setText(row.why, n.isThere ? '' : clean(n.why));
       setAttribute(row.why, 'title', clean(n.why));
       if (!n.isThere) return;
-      const {device, peer} = n;
-      setMeter(
-          row.cpu, n.cpu / n.cores, n.cores ? `${(n.cpu ?? 0).toFixed(1)} of ${n.cores}` : '–');
-      setMeter(row.memory, n.memory / n.total, n.memory ? bytes(n.memory) : '–');
-      setMeter(
-          row.device, device?.limit > 0 ? device.in_use / device.limit : 0,
-          device ? `${bytes(device.in_use)}${n.devices > 1 ? `, worst of ${n.devices}` : ''}` :
-                                                             '–');
+      const {peer} = n;
+      setNodeMeters(row, n, {isCell: true});
       setText(
           row.peer,
           peer ? `${peer.round_trip_ns ? duration(peer.round_trip_ns) : '–'}${
                      n.peers > 1 ? `, worst of ${n.peers}` : ''}` :
                                    '–');
       setAttribute(
-          row.device.root, 'title',
-          device ?
-              `${clean(device.name)}: ${bytes(device.in_use)} in use, ${
-                  bytes(device.peak)} at most${
-                  device.limit ? `, of ${bytes(device.limit)}` : ''}; ${bytes(n.swapped)} swapped` :
-              '');
-      setAttribute(
           row.peer, 'title',
           peer ?
               `a ping to ${clean(peer.node)}; ${bytes(n.waiting)} wait to be sent or acknowledged` :
               '');
-      setAttribute(
-          row.cpu.root, 'title', n.cores ? `${percent(n.cpu / n.cores)} of ${n.cores} cores` : '');
     });
   }
 
   #makeNode() {
     const name = el('b'), state = el('span', {class: 'word'}),
           since = el('span', {class: 'quiet since'});
-    const [cpu, memory, device] = [meter(), meter(), meter()], peer = el('td', {class: 'peer'}),
-                        why = el('td', {class: 'why', colspan: 4, hidden: true});
-    const cells = [...[cpu, memory, device].map((m) => el('td', {class: 'meter'}, [m.root])), peer];
+    const [cpu, memory, device, queue] = [meter(), meter(), meter(), meter()],
+                                peer = el('td', {class: 'peer'}),
+                                why = el('td', {class: 'why', colspan: 5, hidden: true});
+    const meters = [cpu, memory, device, queue].map((m) => el('td', {class: 'meter'}, [m.root])),
+          cells = [...meters, peer];
     const row = el('tr', {}, [
       el('td', {class: 'name'}, [el('span', {class: 'dot'}), name]),
       el('td', {class: 'state'}, [state, since]), ...cells, why
     ]);
-    return Object.assign(row, {name, state, since, cpu, memory, device, peer, why, ofNode: cells});
+    return Object.assign(
+        row, {name, state, since, cpu, memory, device, queue, peer, why, ofNode: cells});
   }
 
   #updateBusiest({plan, counters, top} = {}) {

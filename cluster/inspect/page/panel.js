@@ -23,6 +23,20 @@ export function describeWait(w) {
     w.run && `in run ${w.run}`].filter(Boolean).join(', ');
 }
 
+// Rows of a running query's operator: what it holds and what it has sent.
+export function operatorRows(o) {
+  if (!o) return [];
+  return [
+    ['Blocked', `${short(o.blocked)} messages`],
+    ['State', `${short(o.state_size)} events, ${short(o.peak_state)} at most`],
+    ['Output', `${short(o.events_out)} events, ${short(o.retractions_out)} retractions`],
+    ['Live bytes', `${bytes(o.live_bytes)}, ${bytes(o.peak_bytes)} at most`],
+    o.clipped + o.dropped + o.refused > 0
+      ? ['Amiss', `${short(o.clipped)} clipped, ${short(o.dropped)} dropped, ${
+        short(o.refused)} refused`] : null,
+  ].filter(Boolean);
+}
+
 export class Panel {
   // callbacks: goTo(actor id), close()
   constructor(root, callbacks) {
@@ -138,7 +152,7 @@ export class Panel {
       parts.push(el('div', { class: 'verdict error' },
         [el('p', { text: shorten(clean(error.text ?? error), 500) })]));
     parts.push(facts([
-      ...this.#counterRows(graph, v),
+      ...this.#counterRows(graph, v), ...operatorRows(details?.operator),
       details?.bytes_in === undefined ? null
         : ['Bytes in', details.bytes_in === null ? 'not known: of a shape that only runs know'
           : bytes(details.bytes_in)],
@@ -151,6 +165,8 @@ export class Panel {
         : null, ['Id', clean(known.id)],
       known.line ? ['Line', el('code', { text: shorten(clean(known.line), 120) })] : null,
     ]));
+    for (const complaint of (details?.operator?.complaints ?? []).slice(0, 3))
+      parts.push(el('p', { class: 'quiet', text: shorten(clean(complaint), 200) }));
     parts.push(...this.#edges(tree, actor, 'Inputs', plan.to, plan.from),
       ...this.#edges(tree, actor, 'Outputs', plan.from, plan.to));
     const attributes = typeof known.attributes === 'string'

@@ -81,10 +81,26 @@ function waits() {
   if (!all.length) return null;
   const rest = all.length - kMost;
   return section('Waits',
-    'What it waited for in the moment it was asked. A run that gets on waits, too.',
+    'Waits of the run when its nodes answered. A run that makes progress also has waits.',
     el('ul', { class: 'waits' },
       [...all.slice(0, kMost), ...(rest > 0 ? [`and ${short(rest)} more`] : [])].map((text) =>
         el('li', { text: clean(text) }))));
+}
+
+// The words that nodes have kept of a failed run: their sentences, how to go on, flight records.
+function failure() {
+  const kept = (state.errors ?? []).filter((e) => String(e.run) === String(run.id) &&
+    String(e.incarnation) === String(summary.incarnation ?? e.incarnation));
+  if (!kept.length) return [];
+  const how = (kept.find((e) => e.owned) ?? kept[0]).how;
+  const flights = kept.filter((e) => e.flight);
+  return [
+    ...alike(kept.map((e) => e.text).filter((text) => text !== run.error))
+      .map((text) => el('p', { text: clean(text) })),
+    how ? el('p', { class: 'how', text: `To go on: ${clean(how)}` }) : null,
+    ...flights.map((e) => el('p', { class: 'quiet',
+      text: `Flight record: ${clean(e.flight)} on node ${clean(e.node)}` })),
+  ].filter(Boolean);
 }
 
 function head() {
@@ -92,12 +108,13 @@ function head() {
   const total = sum(busy);
   return el('header', { class: 'report-head' }, [
     el('h1', { text: `Run ${clean(run.id)}` }),
-    el('p', { class: 'quiet', text: `Plan ${clean(plan.id)} · asked of ${clean(state.node)}, ${
+    el('p', { class: 'quiet', text: `Plan ${clean(plan.id)} · answered by ${clean(state.node)}, ${
       new Date(state.time_ns / 1e6).toISOString().slice(0, 19).replace('T', ' ')} UTC` }),
     ...[run.error].filter(Boolean)
-      .map((text) => el('div', { class: 'verdict error' }, [el('p', { text: clean(text) })])),
+      .map((text) => el('div', { class: 'verdict error' }, [el('p', { text: clean(text) }),
+        ...failure()])),
     ...[data.diagnosis?.error].filter(Boolean).map((why) =>
-      el('p', { class: 'quiet', text: `Whether it hangs could not be asked: ${clean(why)}` })),
+      el('p', { class: 'quiet', text: `The diagnosis of the run failed: ${clean(why)}` })),
     ...accused().map((v) => el('div', { class: 'verdict hang' },
       [el('p', { text: clean(v.text) })])),
     el('div', { class: 'numbers' }, [
@@ -146,7 +163,7 @@ function topology() {
     kGroupings.map((g) => el('option', { value: g, text: `by ${g}` })));
   choice.value = plan.firstGrouping;
   choice.onchange = () => show(choice.value);
-  return [section('Plan', `Its numbers are those of ${ofAll}.`,
+  return [section('Plan', `The numbers cover ${ofAll}.`,
     el('div', { class: 'bar' }, [choice, details]), el('div', { class: 'frame' }, [drawing])),
     () => show(plan.firstGrouping)];
 }
@@ -159,7 +176,7 @@ function history() {
     ? `${short(own.length)} events on ${
       new Set(own.map((e) => `${e.node} ${e.track}`)).size} tracks${
       data.events.dropped ? `; ${short(data.events.dropped)} older ones were overwritten` : ''}. ${
-      recorded.isThere ? '' : ' Those of this run are overwritten: these are of other runs. '
+      recorded.isThere ? '' : 'The events of this run are overwritten; these are of other runs. '
       }Scroll to zoom.`
     : 'The flight recorder holds nothing.';
   const timeline = new Timeline(canvas, tip);
@@ -193,9 +210,9 @@ function slowest() {
     const so = `${short(recorded.firings)}${
       run.fired > 0 ? ` of ${short(run.fired)}` : ''} firings of this run are recorded`;
     parts.push(quiet(`${so}${
-      recorded.isWhole ? '' : '; earlier ones are written over'}. ` +
-      'A flight recorder keeps the last of 20 µs and more, and shorter ones while ' +
-      'somebody traces.'));
+      recorded.isWhole ? '' : '; earlier ones are overwritten'}. ` +
+      'A flight recorder keeps the last firings of 20 µs and more, and shorter ones ' +
+      'during a trace.'));
     if (recorded.firings > 0)
       parts.push(...byWork('this run, as far as it is recorded',
         ['Recorded', 'Busy', 'A firing', '', 'Share', 'Longest'], recorded,
@@ -210,13 +227,19 @@ function slowest() {
 function memory() {
   const nodes = (state.nodes ?? []).filter((n) => n.reachable !== false);
   return section('Memory',
-    'Of the nodes, whatever ran there: now, and at most since they began. ' +
-      'No run has a count of its own.',
-    table(['Device', 'In use', 'At most', 'Limit', 'Swapped', ''],
+    'Memory of the nodes, over all runs: now, and the maximum since they started. ' +
+      'It is not counted by run.',
+    table(['Device', 'In use', 'Reserved', 'At most', 'Free', 'Limit', 'Swapped', ''],
       nodes.flatMap((n) => (n.devices ?? []).map((d) => [clean(d.name), bytes(d.in_use),
-        bytes(d.peak), d.limit ? bytes(d.limit) : '–', d.swapped ? bytes(d.swapped) : '–',
+        bytes(d.reserved), bytes(d.peak), d.free ? bytes(d.free) : '–',
+        d.limit ? bytes(d.limit) : '–', d.swapped ? bytes(d.swapped) : '–',
         bar(d.limit ? d.peak / d.limit : 0)]))),
-    table(['Process', 'Resident', 'Of', ''],
+    table(['Device', 'Queue', 'Busy', 'Work', 'Launches', 'Replayed', 'To the device', 'From it'],
+      nodes.flatMap((n) => (n.devices ?? []).flatMap((d) => (d.queues ?? []).map((q) => [
+        clean(d.name), clean(q.name), duration(q.busy_ns), short(q.enqueued), short(q.launches),
+        short(q.replayed), bytes(q.to_device.bytes),
+        bytes(q.from_device.bytes + q.from_peer.bytes)])))),
+    table(['Process', 'Resident', 'Total', ''],
       nodes.filter((n) => n.memory?.resident).map((n) => [clean(n.name), bytes(n.memory.resident),
         bytes(n.memory.total), bar(n.memory.resident / n.memory.total)])));
 }
@@ -227,8 +250,7 @@ function loops() {
   const actors = new Map(grouped((a) => plan.frames[a] &&
     key(plan.frames[a], plan.actors.get(a, 'device'))));
   return section('Loops',
-    'Parallelism: the time that iterations were open, over the time that the loop was: ' +
-      'how many were open at once, on average, of those that may be. On each device.',
+    'Parallelism on each device: the average number of open iterations, of the most that may be.',
     el('h3', { text: `Loops: ${ofAll}` }),
     table(['Loop', 'Device', 'Executions', 'Iterations', 'Open for', 'Parallelism',
       'Waited for more', 'Busy', 'Open now'],
@@ -266,11 +288,11 @@ function communication() {
   const last = (name, p) => (runs > 1 ? short(tokens.get(name) ?? 0) : took > 0
     ? `${bytes(p.bytes / (took / 1e9))}/s` : '–');
   return section('Communication',
-    `What crossed from one partition to another.${runs > 1
-      ? ' Of this run: tokens of which both ends are recorded; those that went as one are one.'
+    `Values sent between partitions.${runs > 1
+      ? ' This run: tokens with both ends recorded; tokens sent together count as one.'
       : ''}`,
     el('h3', { text: `Devices: ${ofAll}` }),
-    table(['From and to', 'Edges', 'Tokens', 'Bytes', runs > 1 ? 'Of this run' : 'A second of run'],
+    table(['From and to', 'Edges', 'Tokens', 'Bytes', runs > 1 ? 'This run' : 'Per second'],
       [...pairs].sort((a, b) => b[1].bytes - a[1].bytes).slice(0, 20).map(([name, p]) =>
         [name, short(p.edges), short(p.tokens), bytes(p.bytes), last(name, p)])),
     el('h3', { text: `Edges: ${ofAll}` }),
@@ -284,7 +306,7 @@ function communication() {
             bytes(counters.edgeBytes[e]), bytes(counters.edgeBytes[e] / counters.tokens[e]),
             counters.window[e] ? short(counters.window[e]) : '–'])),
     transports.length ? el('h3',
-      { text: 'Transport: the nodes, since they began, whatever ran there' }) : null,
+      { text: 'Transport of the nodes since they started, over all runs' }) : null,
     transports.length ? table(['Node', 'Sent', 'Received', 'Messages', 'Round trip', 'Queued',
       'Reconnects'], transports) : null);
 }
@@ -296,8 +318,8 @@ const body = el('main', { class: 'report' },
   [head(), waits(), planSection, historySection, slowest(), loops(), communication(), memory()]);
 const series = data.scalars?.series ?? [];
 if (series.length)
-  body.append(section('Training', 'What the program has recorded, in whichever run.', training));
-body.append(section('Nodes', 'When they were asked.',
+  body.append(section('Training', 'Values that the program has recorded, in all runs.', training));
+body.append(section('Nodes', 'The nodes when they answered.',
   facts((state.nodes ?? [])
     .map((n) => [clean(n.name),
       `${clean(n.state)}${n.cores ? `, ${short(n.cpu)} of ${n.cores} cores busy` : ''}${n.why

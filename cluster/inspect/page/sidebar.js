@@ -1,8 +1,8 @@
 // The left side: what is amiss, runs, nodes. Every row has its height and every number its place,
 // so nothing moves while they change.
 import {el, keyed, setAttribute, setText} from './dom.js';
-import {bytes, clean, duration, percent, short, shorten} from './format.js';
-import {meter, setMeter} from './meter.js';
+import {bytes, clean, duration, short, shorten} from './format.js';
+import {meter, setMeter, setNodeMeters} from './meter.js';
 import {RunTable} from './runs.js';
 
 export class Side {
@@ -60,8 +60,8 @@ export class Side {
     const name = el('b'), state = el('span', {class: 'right quiet'}),
           why = el('p', {class: 'why', hidden: true});
     const rows = Object.fromEntries([
-      ['cpu', 'cpu'], ['memory', 'memory'], ['device', 'device'], ['swapped', 'swapped'],
-      ['peer', 'peer']
+      ['cpu', 'cpu'], ['memory', 'memory'], ['device', 'device'], ['queue', 'queue'],
+      ['swapped', 'swapped'], ['peer', 'peer']
     ].map(([key, label]) => [key, meter(label)]));
     const card = el('div', {class: 'card node'}, [
       el('div', {class: 'line'}, [el('span', {class: 'dot'}), name, state]),
@@ -71,7 +71,7 @@ export class Side {
   }
 
   #updateNode(card, n) {
-    const {cpu, memory, device, swapped, peer} = card.rows;
+    const {device, queue, swapped, peer} = card.rows;
     card.className = `card node ${n.state}`;
     setText(card.name, clean(n.name));
     setText(
@@ -82,15 +82,15 @@ export class Side {
     setAttribute(card.why, 'title', clean(n.why));
     for (const row of Object.values(card.rows)) row.root.hidden = !n.isThere;
     if (!n.isThere) return;
-    setMeter(cpu, n.cpu / n.cores, n.cores ? `${(n.cpu ?? 0).toFixed(2)} of ${n.cores}` : '–');
-    setMeter(memory, n.memory / n.total, n.memory ? bytes(n.memory) : '–');
+    setNodeMeters(card.rows, n, {isCell: false});
     setText(
         device.name,
         n.devices > 1 ? `worst of ${n.devices}` :
                         shorten(clean(n.device?.name ?? 'device').split('/').pop(), 11));
-    setMeter(
-        device, n.device?.limit > 0 ? n.device.in_use / n.device.limit : 0,
-        n.device ? bytes(n.device.in_use) : '–');
+    setText(
+        queue.name,
+        n.queue ? shorten(clean(`${n.queue.device.split('/').pop()} ${n.queue.name}`), 14) :
+                  'queue');
     setMeter(
         swapped, n.swapped && n.device?.limit ? n.swapped / n.device.limit : 0, bytes(n.swapped));
     swapped.fill.classList.remove('high');
@@ -105,13 +105,5 @@ export class Side {
         n.peer ? `a ping to ${clean(n.peer.node)}, the slowest of ${n.peers}; ${
                      bytes(n.waiting)} wait to be sent or acknowledged` :
                  '');
-    setAttribute(
-        device.root, 'title',
-        n.device ? `${clean(n.device.name)}: ${bytes(n.device.in_use)} in use, ${
-                       bytes(n.device.peak)} at most${
-                       n.device.limit ? `, of ${bytes(n.device.limit)}` : ''}` :
-                                        '');
-    setAttribute(
-        cpu.root, 'title', n.cores ? `${percent(n.cpu / n.cores)} of ${n.cores} cores` : '');
   }
 }

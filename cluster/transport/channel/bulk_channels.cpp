@@ -91,7 +91,7 @@ void BulkChannels::open(Connection connection, const std::string& dialled,
   const auto asked = asked_.extract(connection);
   if (!asked) return;
   if (std::popcount(answer.kinds) != 1 || (answer.kinds & asked.mapped().kinds) == 0)
-    return router_.dropped("a bulk channel of no kind that was asked for");
+    return router_.dropped("a bulk channel of a kind that was not requested");
   sockets_.open(connection, dialled, has(answer.kinds, BulkKind::shared_memory), answer,
                 keys_of(answer.kinds, asked.mapped(), answer, true, seal_boxes_));
 }

@@ -13,11 +13,11 @@
 // seal.
 //
 // The dialling node sends the kinds that it would use, and the listening node chooses one of them.
-// No other answer is accepted, so an authenticated connection never falls back to clear text. For
-// the keys either side adds 32 random bytes, which travel in the handshake, hidden by its
+// For the keys either side adds 32 random bytes, which travel in the handshake, hidden by its
 // connection.
 //
-// Threads: the transport's.
+// Threads: the transport's. Invariants: 1. only a kind that the dialling node has sent is opened;
+// 2. therefore an authenticated connection never falls back to clear text over TCP.
 #pragma once
 
 #include <troupe/cluster/transport/channel/bulk_sockets.hpp>

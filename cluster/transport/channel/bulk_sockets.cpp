@@ -320,7 +320,7 @@ void BulkSockets::admit(Stranger& s) {
       return close(at);
     return opened(c);
   }
-  router_.dropped("a ticket that was given to nobody, or used");
+  router_.dropped("a ticket that was not issued, or used before");
   dismiss(id);
 }
 

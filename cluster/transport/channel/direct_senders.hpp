@@ -8,7 +8,9 @@
 //   senders.in_order(peer, [&] { …the message of the data lane goes to its queue… });
 //   if (!senders.send(peer, record)) …as a message…
 //
-// `remove` is called before the rings and the bell are destroyed.
+// Invariants: 1. a direct record has the number of the messages that were passed before it: one
+// lock orders both; 2. rings and bell are used between `add` and `remove` only, so `remove` is
+// called before they are destroyed.
 #pragma once
 
 #include <cstdint>

@@ -45,8 +45,7 @@ SharedRings SharedRings::create() { return map(fixed_memory("troupe rings", kWho
 
 SharedRings SharedRings::open(OwnedDescriptor memory) {
   if (fixed_memory_bytes(memory) != kWhole)
-    throw Error(Code::data_loss,
-                "what was to be shared is not memory of the agreed size that nobody can shrink");
+    throw Error(Code::data_loss, "the shared memory does not have the agreed fixed size");
   return map(std::move(memory), false);
 }
 

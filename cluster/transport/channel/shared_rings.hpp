@@ -49,7 +49,7 @@ class SharedRings {
   std::span<std::byte> space();
   /// So many are written; true: ring the bell.
   bool publish(std::size_t bytes);
-  /// Wants the bell when there is space; false: there is.
+  /// Requests a ring of the bell when there is space; false: there is space now.
   bool sleep_until_space();
 
   /// Bytes that have come, without a gap.

@@ -31,8 +31,7 @@ std::size_t whole_pages(std::size_t bytes) {
 std::size_t checked_bytes(const OwnedDescriptor& memory) {
   const std::size_t bytes = fixed_memory_bytes(memory).value_or(0);
   if (bytes <= SlabMemory::kPage || bytes % SlabMemory::kPage != 0 || bytes > kMostBytes)
-    throw Error(Code::data_loss,
-                "what was to be lent from is not memory of whole pages that nobody can shrink");
+    throw Error(Code::data_loss, "the shared slab does not have a fixed size of whole pages");
   return bytes;
 }
 

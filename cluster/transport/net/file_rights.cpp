@@ -16,7 +16,7 @@ bool is_own(const struct ::stat& about) { return about.st_uid == 0 || about.st_u
 
 std::string why_not(const fs::path& path, const struct ::stat& about, const char* what) {
   if (!is_own(about))
-    return fmt::format("the {} {} belongs to user {}, who can change it: 'chown {} {}'", what,
+    return fmt::format("the {} {} belongs to user {} and can change; run 'chown {} {}'", what,
                        path.string(), about.st_uid, ::geteuid(), path.string());
   return fmt::format("others can write to the {} {}: 'chmod go-w {}', and look at what is in it",
                      what, path.string(), path.string());
@@ -33,8 +33,12 @@ std::string of_folder(const fs::path& folder, const fs::path& entry) {
   return why_not(folder, about, "folder");
 }
 
-fs::path folder_of(const fs::path& path) {
-  return path.has_parent_path() ? path.parent_path() : fs::path(".");
+// Looks at each folder above `path`, an absolute path: a writer of any of them can put another tree
+// in its place.
+std::string of_folders_above(const fs::path& path) {
+  for (fs::path entry = path; entry.has_relative_path(); entry = entry.parent_path())
+    if (std::string why = of_folder(entry.parent_path(), entry); !why.empty()) return why;
+  return {};
 }
 
 }  // namespace
@@ -43,10 +47,12 @@ std::string why_others_can_write(const fs::path& path) {
   struct ::stat about {};
   if (::stat(path.c_str(), &about) != 0 || !S_ISREG(about.st_mode)) return {};
   if (!is_own(about) || (about.st_mode & kOthersWrite) != 0) return why_not(path, about, "file");
-  if (std::string why = of_folder(folder_of(path), path); !why.empty()) return why;
   std::error_code unknown;
+  const fs::path as_given = fs::absolute(path, unknown).lexically_normal();
+  if (unknown) return {};
+  if (std::string why = of_folders_above(as_given); !why.empty()) return why;
   const fs::path target = fs::canonical(path, unknown);
-  return unknown ? std::string() : of_folder(folder_of(target), target);
+  return unknown ? std::string() : of_folders_above(target);
 }
 
 }  // namespace troupe::detail

@@ -12,9 +12,9 @@ namespace troupe::detail {
 
 /// Returns why a user other than this process's and root can change the file at `path` or put
 /// another in its place, with the command that ends this; empty if none can, or if it is not there.
-/// Looks at the file, at its folder, and, if `path` is a link, at what it leads to. A pipe or a
-/// device is not looked at. In a folder with the sticky bit, as Kubernetes mounts a secret, only an
-/// entry's owner can replace it.
+/// Looks at the file, at all folders above it, and, if `path` has a link, at where it leads. A pipe
+/// or a device is not looked at. In a folder with the sticky bit, as Kubernetes mounts a secret,
+/// only an entry's owner can replace it.
 std::string why_others_can_write(const std::filesystem::path& path);
 
 }  // namespace troupe::detail

@@ -140,11 +140,11 @@ KeyPair make_keys(const std::filesystem::path& folder, std::string_view name) {
                             (folder / kKeyFile).string()));
   write(folder / kAuthorizedFile,
         "# Public keys of nodes that may connect, each with a name.\n" + line, 0644);
-  write(
-      folder / kKeyFile,
-      fmt::format("# The key of node {}. Who has the secret can act as it.\npublic {}\nsecret {}\n",
-                  name, own.public_key, own.secret_key),
-      0600);
+  write(folder / kKeyFile,
+        fmt::format("# The key of node {}. A process with the secret can act as this node.\n"
+                    "public {}\nsecret {}\n",
+                    name, own.public_key, own.secret_key),
+        0600);
   return own;
 }
 
@@ -216,10 +216,11 @@ void authorize(const std::filesystem::path& folder, std::string_view public_key,
   if (const auto known = keys.authorized.find(std::string(public_key));
       known != keys.authorized.end()) {
     if (known->second == name) return;
-    throw Error(Code::already_exists,
-                fmt::format("that key may connect already, as '{}'; where it is to be another's, "
-                            "change its line in {}",
-                            known->second, (folder / kAuthorizedFile).string()));
+    throw Error(
+        Code::already_exists,
+        fmt::format(
+            "the key may connect already, as '{}'; to give it another name, change its line in {}",
+            known->second, (folder / kAuthorizedFile).string()));
   }
   std::ifstream file(folder / kAuthorizedFile);
   std::stringstream text;

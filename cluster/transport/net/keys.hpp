@@ -1,5 +1,5 @@
-// Keys of nodes, which decide the nodes that may join a cluster. A stranger learns nothing. A
-// folder with
+// Keys of nodes, which decide the nodes that may join a cluster. A process
+// without an authorized key receives no data. A folder with
 //
 //   node.key      this node's public and secret key; readable by its owner alone
 //   authorized    the public keys that may connect, one a line, with a name or a comment behind

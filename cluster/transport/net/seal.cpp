@@ -196,8 +196,8 @@ Status Opener::open(std::uint64_t number, std::span<const std::byte> about,
       box.size() > kMostSealed || about.size() > kMostSealed)
     return refuse(fmt::format("a box of {} bytes for {} of payload", box.size(), plain.size()));
   if (number <= last_ || number > kMostSealBoxes)
-    return refuse(
-        fmt::format("box {} after box {}: it was sent again, or by somebody else", number, last_));
+    return refuse(fmt::format("box {} after box {}: it was sent again, or by another process",
+                              number, last_));
   EVP_CIPHER_CTX* c = cipher_->get();
   const auto nonce = nonce_of(number);
   unsigned char tag[kSealTagBytes];

@@ -107,7 +107,7 @@ class InProcessTransport final : public Transport {
     if (!listener_ || stopped_) return;
     const auto found = hub_->listening.find(address);
     if (found == hub_->listening.end())
-      return refuse(address, Status(Code::unavailable, "nobody listens at " + address));
+      return refuse(address, Status(Code::unavailable, "no node listens at " + address));
     InProcessTransport& other = *found->second;
     if (Status why = check_peer(self_, other.self_); !why.ok()) return refuse(address, why);
     for (const auto& [peer, link] : links_)

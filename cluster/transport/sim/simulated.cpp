@@ -549,7 +549,7 @@ void SimulatedNetwork::World::break_connection(std::uint64_t number) {
     if (broken && broken->back.to)
       broken->back.to->broken(
           dialler_of(number),
-          Status(Code::unavailable, fmt::format("nobody answers at {}", broken->address)));
+          Status(Code::unavailable, fmt::format("no node answers at {}", broken->address)));
   });
 }
 

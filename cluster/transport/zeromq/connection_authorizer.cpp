@@ -160,8 +160,7 @@ bool ConnectionAuthorizer::decide(const std::string& key, const std::string& add
   if (knows(key)) return true;
   if (strangers_.size() < kStrangers && strangers_.insert(key).second)
     log(fmt::format("a node at {} was turned away: its key {} is not authorized here{}", address,
-                    key,
-                    strangers_.size() == kStrangers ? "; of others nothing is said any more" : ""));
+                    key, strangers_.size() == kStrangers ? "; further ones are not logged" : ""));
   return false;
 }
 
@@ -228,7 +227,7 @@ bool ConnectionAuthorizer::reload() {
     return std::any_of(before.begin(), before.end(),
                        [&](const auto& was) { return !knows(was.first); });
   } catch (const Error& e) {
-    log(fmt::format("{}; who could connect before still may", e.what()));
+    log(fmt::format("{}; the previous keys stay authorized", e.what()));
     return false;
   }
 }
@@ -264,22 +263,22 @@ Status ConnectionAuthorizer::why_not(const std::string& address, const SocketEve
   if (event.what == ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL &&
       event.value == ZMQ_PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH)
     return because(
-        keys_ ? fmt::format("the node at {} has no key, and this one talks to none without; start "
+        keys_ ? fmt::format("the node at {} has no key, and this one requires keys; start "
                             "it with --keys",
                             address)
               : fmt::format("the node at {} demands a key; start this one with --keys", address));
   if (event.what == ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL)
-    return Status(Code::unavailable, fmt::format("what answers at {} is no node", address));
+    return Status(Code::unavailable, fmt::format("the server at {} is no node", address));
   if (!keys_)
     return because(
-        fmt::format("what answers at {} hangs up; if it is a node, it demands a key: start this "
-                    "one with --keys",
+        fmt::format("the server at {} closes the connection; if it is a node, it requires a key: "
+                    "start this one with --keys",
                     address));
-  return because(
-      fmt::format("what answers at {} has none of the {} keys that are authorized here, or no key "
-                  "at all; if it is a node, authorize here the "
-                  "public key in its node.key: troupe keygen --authorize KEY --name NAME",
-                  address, keys_->authorized.size()));
+  return because(fmt::format(
+      "the server at {} has none of the {} keys that are authorized here, or no key; if it is a "
+      "node, authorize the public key in its node.key here: troupe keygen --authorize KEY --name "
+      "NAME",
+      address, keys_->authorized.size()));
 }
 
 }  // namespace troupe

@@ -19,7 +19,8 @@
 // A connection that ends without a byte of the other end is not counted: a cut ends healthy ones
 // so. A node may not use a name that the list gives to other keys than its own.
 //
-// Threads: the transport's.
+// Threads: the transport's. Invariants: 1. without keys only loopback is reached, in either
+// direction; 2. with keys, only a key of the list connects.
 #pragma once
 
 #include <chrono>

@@ -148,7 +148,7 @@ Status OutboundConnection::take(const SocketEvent& event, Time now) {
       if (state_ != State::nothing) return Status();
       if (try_next(now)) return Status();
       return why_not_.ok()
-                 ? Status(Code::unavailable, fmt::format("nobody answers at {}", address_))
+                 ? Status(Code::unavailable, fmt::format("no node answers at {}", address_))
                  : why_not_;
   }
 }

@@ -7,7 +7,8 @@
 //   d.send(frame);
 //   if (Status over = d.watch(now); !over.ok()) …  // now and then: news of the resolver and ZeroMQ
 //
-// Threads: the transport's.
+// Threads: the transport's. Invariants: 1. a connection that is over stays so; 2. buffered wire
+// frames go first, in their order; 3. each address that a name stands for is checked for reach.
 #pragma once
 
 #include <algorithm>

@@ -5,6 +5,9 @@
 //   // the transport's thread, which owns the other end; hear(), if the bell has rung:
 //   requests.take(taken);
 //   if (requests.fall_asleep()) { poll(requests.bell(), …);  requests.wake_up(); }
+//
+// Invariants: 1. requests are taken in the order in which they were put in; 2. the first request
+// after `fall_asleep` has returned true rings the bell; 3. after `close` none is taken.
 #pragma once
 
 #include <atomic>

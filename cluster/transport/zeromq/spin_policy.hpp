@@ -6,7 +6,7 @@
 //   if (awake.has_rested(now)) block();
 //   else { std::this_thread::yield(); awake.yielded(now, clock()); }
 //
-// It reads no clock: its answers follow from the times passed in. Threads: one.
+// Threads: one. Invariant: the answers follow from the times passed in: no clock is read.
 #pragma once
 
 #include <algorithm>

@@ -305,8 +305,8 @@ void ZeroMqLink::log_losses() {
   });
   break_log_.tell(now(), broken_off_, options_.log, [&](std::uint64_t more) {
     return fmt::format(
-        "connections that ended in the middle of a session: {}, {} in all; who it was has died, "
-        "or the way to it, or it claimed more than is taken",
+        "connections that ended in the middle of a session: {}, {} in all; the peer or the network "
+        "failed, or it announced more than is accepted",
         more, broken_off_);
   });
 }

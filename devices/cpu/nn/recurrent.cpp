@@ -250,7 +250,7 @@ void back(const RecurrentBack<double>& s) {
 
 // ---- walks through time
 
-/// Which rows of a block count at which time, and where each comes from.
+/// Lists the rows of a block that are active at a time, and the source of each.
 class Walk {
  public:
   template <class Args>

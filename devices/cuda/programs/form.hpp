@@ -64,6 +64,12 @@ class ProgramArguments {
     is_flat_ = form.is_flat;
     bytes_.resize(offset_of_results() + results * result_bytes());
   }
+  /// As another one whose bytes these are.
+  void reset(const unsigned char* bytes, std::size_t size, std::size_t inputs, bool is_flat) {
+    inputs_ = inputs;
+    is_flat_ = is_flat;
+    bytes_.assign(bytes, bytes + size);
+  }
   void set_elements(std::int64_t n) { put(0, n); }
   /// Strided: the extents of its axes, outermost first.
   void set_extent(int axis, std::int64_t extent) {

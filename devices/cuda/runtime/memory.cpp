@@ -50,6 +50,22 @@ class PoolMemory final : public MemorySource {
     } catch (...) {  // a failed device: its memory goes with the process
     }
   }
+  // Free memory of the GPU, with the blocks that the memory pool keeps.
+  std::uint64_t available() const override {
+    try {
+      const OnDevice on(compute_.device());
+      std::size_t free = 0, total = 0;
+      std::uint64_t reserved = 0, used = 0;
+      if (cudaMemGetInfo(&free, &total) == cudaSuccess &&
+          cudaMemPoolGetAttribute(pool_, cudaMemPoolAttrReservedMemCurrent, &reserved) ==
+              cudaSuccess &&
+          cudaMemPoolGetAttribute(pool_, cudaMemPoolAttrUsedMemCurrent, &used) == cudaSuccess)
+        return free + (reserved > used ? reserved - used : 0);
+      cudaGetLastError();
+    } catch (...) {  // a failed device
+    }
+    return 0;
+  }
 
  private:
   Queue& compute_;
@@ -71,12 +87,13 @@ class PoisonedMemory final : public Allocator {
   }
   bool has_room(std::size_t bytes) const override { return inner_->has_room(bytes); }
   AllocatorCounters counters() const override { return inner_->counters(); }
+  std::uint64_t available() const override { return inner_->available(); }
   void age() override { inner_->age(); }
 
  private:
   void poison(void* memory, std::size_t bytes) noexcept try {
     const OnDevice on(compute_.device());
-    if (bytes > 0) cudaMemsetAsync(memory, 0xFF, bytes, compute_.stream());
+    if (bytes > 0) compute_.set(memory, 0xFF, bytes);
   } catch (...) {  // a failed device
   }
 

@@ -99,6 +99,7 @@ Queue::~Queue() {
     const OnDevice on(device());
     cudaFreeAsync(records_, stream_);
     cudaStreamSynchronize(stream_);
+    stretches_.reset();
     for (cudaEvent_t event : free_events_) cudaEventDestroy(event);
     cudaStreamDestroy(stream_);
     cudaFreeHost(word_);
@@ -115,6 +116,57 @@ void Queue::check(cudaError_t error, const char* doing) {
   if (!is_sticky(error)) status.throw_if_error();
   device_->fail(std::move(status));
   device_->failure().throw_if_error();
+}
+
+void Queue::flush_held() {
+  const OnDevice on(device());
+  std::vector<HeldFailure> failures;
+  {
+    const auto lock = stretches_->lock();
+    failures = stretches_->flush();
+  }
+  report(failures);
+}
+
+void Queue::report(const std::vector<HeldFailure>& failures) {
+  for (const HeldFailure& f : failures) {
+    Status status = device_->has_failed() ? device_->failure()
+                                          : status_of(f.error, "a launch of a repeated stretch");
+    if (is_sticky(f.error)) device_->fail(status);
+    if (f.origin.fault) {
+      f.origin.fault->report(std::move(status), f.origin.node);
+      continue;
+    }
+    const std::lock_guard lock(mutex_);
+    if (failure_.ok()) failure_ = std::move(status);
+  }
+}
+
+namespace {
+
+struct Fill {
+  void* to;
+  std::uint64_t bytes;
+  std::int64_t value;  // 64 bits, so that there is no gap
+
+  static cudaError_t issue(const unsigned char* bytes, cudaStream_t stream) {
+    Fill fill;
+    std::memcpy(&fill, bytes, sizeof fill);
+    return cudaMemsetAsync(fill.to, static_cast<int>(fill.value), fill.bytes, stream);
+  }
+};
+
+}  // namespace
+
+void Queue::set(void* to, int value, std::size_t bytes) {
+  const Fill fill{to, bytes, value};
+  if (stretches_ && stretches_->are_held()) {
+    check(stretches_->take(
+              {&Fill::issue, reinterpret_cast<const unsigned char*>(&fill), sizeof fill}),
+          "filling memory");
+    return;
+  }
+  check(cudaMemsetAsync(to, value, bytes, stream()), "filling memory");
 }
 
 cudaEvent_t Queue::take_event() {
@@ -138,11 +190,24 @@ std::shared_ptr<PointEvent> Queue::add_point(bool takes_status) {
   const OnDevice on(device());
   std::shared_ptr<PointEvent> event;
   {
+    // No call is taken between the start of what is held and the point: its index records would
+    // belong to the point, and its kernel lie behind it.
+    std::unique_lock<std::mutex> held;
+    if (stretches_) {
+      held = stretches_->lock();
+      report(stretches_->flush());
+    }
     const std::lock_guard lock(mutex_);
     event = std::make_shared<PointEvent>(shared_from_this(), take_event());
-    Point point{
-        ++last_, event, takes_status, std::move(kept_), std::move(landings_), std::move(checks_),
-        {}};
+    Point point{++last_,
+                event,
+                takes_status,
+                meter_.add_event(),
+                std::exchange(failure_, Status()),
+                std::move(kept_),
+                std::move(landings_),
+                std::move(checks_),
+                {}};
     kept_.clear(), landings_.clear(), checks_.clear();
     kept_bytes_ = 0;
     cudaError_t error = cudaSuccess;
@@ -170,7 +235,7 @@ std::shared_ptr<PointEvent> Queue::add_point(bool takes_status) {
 void Queue::wait(const PointEvent& event) {
   if (event.is_done()) return;
   const OnDevice on(device());
-  check(cudaStreamWaitEvent(stream_, event.handle(), 0), "waiting for another stream");
+  check(cudaStreamWaitEvent(stream(), event.handle(), 0), "waiting for another stream");
 }
 
 bool Queue::is_reached(const Point& point) const {
@@ -208,8 +273,8 @@ Status Queue::look_at(const Point& point) {
     const IndexRecord record = static_cast<const IndexRecord*>(point.records.raw())[checked.slot];
     if (record.is_set()) {
       const Status status(Code::out_of_range,
-                          fmt::format("index {} at position {} is outside [0, {})", record.index(),
-                                      record.position(), checked.bound));
+                          fmt::format("index {} at position {} is outside [{}, {})", record.index(),
+                                      record.position(), checked.first, checked.bound));
       if (checked.origin.fault) checked.origin.fault->report(status, checked.origin.node);
       else if (first.ok()) first = status;
     }
@@ -219,12 +284,17 @@ Status Queue::look_at(const Point& point) {
     const IndexRecord record = static_cast<const IndexRecord*>(point.records.raw())[checked.slot];
     if (record.is_set())
       cudaMemsetAsync(&records_[checked.slot], 0xFF, sizeof(IndexRecord), stream_);
-    free_slots_.push_back(checked.slot);
   }
+  // The last first, so that the like of this work takes the same ones.
+  for (auto it = point.checks.rbegin(); it != point.checks.rend(); ++it)
+    free_slots_.push_back(it->slot);
   return first;
 }
 
 void Queue::pass(Point& point) {
+  meter_.pass(point.enqueued);
+  meter_.pass_event();
+  if (status_.ok()) status_ = std::move(point.failure);
   try {
     const OnDevice on(device());
     const Status status = look_at(point);
@@ -331,9 +401,9 @@ Queue::Check Queue::begin_check() {
   }
 }
 
-void Queue::end_check(const Check& check, std::int64_t bound, Origin origin) {
+void Queue::end_check(const Check& check, std::int64_t bound, Origin origin, std::int64_t first) {
   const std::lock_guard lock(mutex_);
-  checks_.push_back({check.slot_, bound, std::move(origin)});
+  checks_.push_back({check.slot_, first, bound, std::move(origin)});
 }
 
 }  // namespace troupe::cuda

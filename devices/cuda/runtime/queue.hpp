@@ -19,6 +19,8 @@
 // 3. A kernel that checks indices has its index record reserved before the launch and listed after
 //    it, so that the point which reads the record lies behind the kernel.
 // 4. After a sticky error every point passes with that error, and nothing is enqueued any more.
+// 5. Launches that are held (stretches.hpp) are started before a point is recorded, and before the
+//    stream is used by another call: `stream` and `add_point` start them.
 #pragma once
 
 #include <atomic>
@@ -35,8 +37,10 @@
 #include <cuda_runtime_api.h>
 
 #include <troupe/devices/cuda/kernels/kernels.hpp>
+#include <troupe/devices/cuda/runtime/stretches.hpp>
 #include <troupe/devices/cuda/runtime/write_value.hpp>
 #include <troupe/devices/device/device.hpp>
+#include <troupe/devices/device/queue_meter.hpp>
 
 namespace troupe::cuda {
 
@@ -83,12 +87,6 @@ class PointEvent final : public Event {
   std::vector<std::function<void(const Status&)>> callbacks_;
 };
 
-/// The origin of work, to which its errors go.
-struct Origin {
-  std::shared_ptr<Fault> fault;  // null: the queue's status
-  std::int64_t node = 0;
-};
-
 class Queue : public std::enable_shared_from_this<Queue> {
  public:
   enum class Priority : std::uint8_t { normal, high };
@@ -99,7 +97,13 @@ class Queue : public std::enable_shared_from_this<Queue> {
   void close();
 
   int device() const { return device_->index(); }
-  cudaStream_t stream() const { return stream_; }
+  /// The stream, behind what is held: for a call that is made at once.
+  cudaStream_t stream() {
+    flush();
+    return stream_;
+  }
+  /// The stream, for launches, which may be held, and for reading.
+  cudaStream_t handle() const { return stream_; }
   /// Throws as cuda::check does, and remembers a sticky error as the device's.
   void check(cudaError_t error, const char* doing);
 
@@ -110,6 +114,19 @@ class Queue : public std::enable_shared_from_this<Queue> {
   void synchronize();
   /// Passes points that are reached. Returns true if it passed one.
   bool poll();
+  /// Counts the work of this queue, by those that enqueue it.
+  /// Launches of threads that hold them become graphs when they repeat. Before the first one.
+  void make_stretches() { stretches_ = std::make_unique<Stretches>(device(), stream_, meter_); }
+  /// Null: launches are made at once.
+  Stretches* stretches() const { return stretches_.get(); }
+  /// Starts what is held. Errors go to the origins of the calls, or to the next point.
+  void flush() {
+    if (stretches_ && stretches_->has_any()) flush_held();
+  }
+  /// Fills bytes of device memory.
+  void set(void* to, int value, std::size_t bytes);
+  QueueMeter& meter() { return meter_; }
+  const QueueMeter& meter() const { return meter_; }
 
   /// Keeps a tensor until the next point has passed.
   void keep(Tensor tensor);
@@ -127,8 +144,8 @@ class Queue : public std::enable_shared_from_this<Queue> {
     std::size_t slot_ = 0;
   };
   Check begin_check();
-  /// After the launch.
-  void end_check(const Check& check, std::int64_t bound, Origin origin);
+  /// After the launch. Indices are in [first, bound).
+  void end_check(const Check& check, std::int64_t bound, Origin origin, std::int64_t first = 0);
 
  private:
   static constexpr std::size_t kRecords = 1024;
@@ -139,13 +156,15 @@ class Queue : public std::enable_shared_from_this<Queue> {
   };
   struct Checked {
     std::size_t slot;
-    std::int64_t bound;
+    std::int64_t first, bound;
     Origin origin;
   };
   struct Point {
     std::uint32_t number;
     std::shared_ptr<PointEvent> event;
     bool takes_status;
+    std::uint64_t enqueued;  // pieces of work, by the meter
+    Status failure;          // why held work without a fault could not be started
     std::vector<Tensor> kept;
     std::vector<Landing> landings;
     std::vector<Checked> checks;
@@ -155,6 +174,8 @@ class Queue : public std::enable_shared_from_this<Queue> {
   explicit Queue(std::shared_ptr<DeviceState> device) : device_(std::move(device)) {}
   std::shared_ptr<PointEvent> add_point(bool takes_status);
   void start(Priority priority);
+  void flush_held();
+  void report(const std::vector<HeldFailure>& failures);
   void watch();
   bool is_reached(const Point& point) const;
   void pass(Point& point);
@@ -167,6 +188,8 @@ class Queue : public std::enable_shared_from_this<Queue> {
   cudaStream_t stream_ = nullptr;
   std::uint32_t* word_ = nullptr;  // pinned; the number of the last point reached
   WriteValue write_value_;         // null: events are polled
+  QueueMeter meter_;
+  std::unique_ptr<Stretches> stretches_;
 
   std::mutex mutex_;  // guards the members below, and the order of numbers in the stream
   std::condition_variable changed_;
@@ -179,6 +202,7 @@ class Queue : public std::enable_shared_from_this<Queue> {
   std::vector<std::size_t> free_slots_;
   IndexRecord* records_ = nullptr;  // device memory
   std::vector<cudaEvent_t> free_events_;
+  Status failure_;  // why held work could not be started, for the next point
   bool is_stopping_ = false;
 
   std::atomic<bool> is_passing_{false};  // a thread passes points

@@ -1,6 +1,6 @@
 #include <troupe/devices/base/internal.hpp>
+#include <troupe/devices/base/representable.hpp>
 #include <troupe/functions.hpp>
-#include <troupe/ops/families/representable.hpp>
 #include <troupe/ops/graph/gradient.hpp>
 #include <troupe/ops/graph/op.hpp>
 

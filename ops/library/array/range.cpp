@@ -1,7 +1,7 @@
 #include <troupe/devices/base/internal.hpp>
+#include <troupe/devices/base/representable.hpp>
 #include <troupe/functions.hpp>
 #include <troupe/ops/families/host_inputs.hpp>
-#include <troupe/ops/families/representable.hpp>
 #include <troupe/ops/graph/composite.hpp>
 #include <troupe/ops/graph/gradient.hpp>
 #include <troupe/ops/graph/op.hpp>
@@ -111,7 +111,7 @@ Expr positions_along(Operand x, std::int64_t axis) {
 }
 
 TROUPE_OP(Range) {
-  op.doc("start, start + step, ...: as many numbers as `count` says.");
+  op.doc("start, start + step, ...: `count` numbers.");
   op.inputs(0);
   op.attr<double>("start", 0.0);
   op.attr<double>("step", 1.0);

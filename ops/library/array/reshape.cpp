@@ -17,7 +17,7 @@ Expr reshape(Operand x, const detail::Extents& shape) {
 }
 
 TROUPE_OP(Reshape) {
-  op.doc("The same elements, in the same order, under another shape.");
+  op.doc("The elements of the input, in the same order, under another shape.");
   op.inputs(1);
   op.takes_strings();
   op.attr<Shape>("shape");

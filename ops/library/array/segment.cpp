@@ -185,8 +185,8 @@ TROUPE_OP(SegmentMin) {
 
 TROUPE_OP(RaggedIds) {
   op.doc(
-      "The segment of each row of the second input, of which the first, rising from 0 to the "
-      "number of rows, says where segments begin.");
+      "The segment of each row of the second input; the first input has the beginnings of "
+      "segments, rising from 0 to the number of rows.");
   op.inputs(2);
   op.shape_only({1});
   op.not_differentiable();

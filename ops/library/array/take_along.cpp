@@ -36,7 +36,7 @@ void require_fit(const Shape& x, const Shape& indices, std::int64_t axis) {
 }  // namespace
 
 TROUPE_OP(TakeAlong) {
-  op.doc("Of each row along one axis the elements that its row of indices names.");
+  op.doc("The elements of each row along one axis that its row of indices names.");
   op.inputs(2);
   op.attr<std::int64_t>("axis", -1);
   op.infer([](Inference& c) {

@@ -101,8 +101,17 @@ std::vector<Value> fire_actor(NodeActor& actor, const std::string& name,
 
 bool is_same_actor(const ActorDefinition& a, const ActorDefinition& b) {
   if (&a == &b || !a.source || !b.source) return true;
-  return *a.source == *b.source && a.captured == b.captured &&
-         a.options.blocks == b.options.blocks && a.options.max_restarts == b.options.max_restarts;
+  return *a.source == *b.source && a.captured.is_comparable && b.captured.is_comparable &&
+         a.captured.bytes == b.captured.bytes && a.options.blocks == b.options.blocks &&
+         a.options.max_restarts == b.options.max_restarts;
+}
+
+const char* difference_of_actors(const ActorDefinition& a, const ActorDefinition& b) {
+  return a.source && b.source && *a.source == *b.source &&
+                 !(a.captured.is_comparable && b.captured.is_comparable)
+             ? "captured values that cannot be compared, such as a string or a function; capture a "
+               "pointer to them"
+             : "another class, function, captured values, options or outputs";
 }
 
 }  // namespace detail
@@ -111,8 +120,12 @@ Exprs actor_node(Reader& reader, const std::string& name, std::vector<Expr> inpu
                  std::vector<ValueSpec> outputs, std::function<std::unique_ptr<NodeActor>()> make,
                  ActorOptions options, std::source_location at) {
   const std::type_info& source = make.target_type();
+  // The target's size is not known, unless it is a plain function.
+  detail::CapturedValues captured{{}, false};
+  if (const auto* plain = make.target<std::unique_ptr<NodeActor> (*)()>())
+    captured = detail::captured_by(*plain);
   return detail::actor_node(reader, name, std::move(inputs), std::move(outputs),
-                            {std::move(make), options, &source, {}}, at);
+                            {std::move(make), options, &source, std::move(captured)}, at);
 }
 
 Exprs detail::actor_node(Reader& reader, const std::string& name, std::vector<Expr> inputs,

@@ -2,6 +2,7 @@
 #include <troupe/functions.hpp>
 #include <troupe/ops/families/update_rows.hpp>
 #include <troupe/ops/graph/gradient.hpp>
+#include <troupe/ops/graph/no_value.hpp>
 #include <troupe/ops/graph/op.hpp>
 #include <troupe/ops/graph/pointwise.hpp>
 #include <troupe/ops/graph/state.hpp>
@@ -29,9 +30,12 @@ void require_wanted(const RunInfo& run) {
   if (run.cancelled.load(std::memory_order_seq_cst)) given_up().throw_if_error();
 }
 
+// How a firing uses a variable. Only `set` takes one that has no value.
+enum class Access : std::uint8_t { read, update, set };
+
 // Runs `use(context, variable)` with the right; at once in the common case.
 template <class Use>
-void with_variable(KernelContext& c, const Ref<State>& state, bool changes, Use use) {
+void with_variable(KernelContext& c, const Ref<State>& state, Access access, Use use) {
   auto& variable = static_cast<VariableState&>(*state);
   bool acquired = variable.try_acquire();
   // On a stream device the right is held while work is enqueued, no longer, and the stream's handle
@@ -44,7 +48,8 @@ void with_variable(KernelContext& c, const Ref<State>& state, bool changes, Use 
       ~Right() { v.release(changed); }
     } right{variable, false};
     require_wanted(c.run());
-    right.changed = changes;
+    if (access != Access::set) require_value(variable.value());
+    right.changed = access != Access::read;
     use(c, variable);
     return;
   }
@@ -62,16 +67,17 @@ void with_variable(KernelContext& c, const Ref<State>& state, bool changes, Use 
   for (Value& v : c.all_inputs()) later->inputs.push_back(std::move(v));
   variable.acquire(
       c.run(),
-      [later, changes, use](Tensor&) {
+      [later, access, use](Tensor&) {
         auto& v = static_cast<VariableState&>(*later->state);
         Status status;
         try {
           require_wanted(later->run);
+          if (access != Access::set) require_value(v.value());
           KernelContext context(later->inputs, later->outputs, later->device, later->stream,
                                 later->run);
           use(context, v);
         } catch (...) { status = Status::from_current_exception(); }
-        v.release(changes && status.ok());
+        v.release(access != Access::read && status.ok());
         if (status.ok()) later->completion.fulfil(later->outputs);
         else later->completion.fail(status);
       },
@@ -126,7 +132,7 @@ void define_update(OpBuilder& op, ScalarOp arithmetic, const char* doc) {
     DType types[2] = {s.input_types[0], s.input_types[0]};
     auto program = std::make_shared<const ScalarProgram>(r.typed(types));
     return make_kernel([program, state = s.state](KernelContext& c) {
-      with_variable(c, state, true, [program](KernelContext& k, VariableState& v) {
+      with_variable(c, state, Access::update, [program](KernelContext& k, VariableState& v) {
         if (broadcast(v.shape(), k.input(0).shape()) != v.shape()) check_fits(v, k.input(0));
         if (v.value().is_inline() && k.input(0).is_inline()) {  // on the host for any device
           Value in[2] = {v.value(), k.input(0)}, out;
@@ -154,7 +160,7 @@ TROUPE_OP(ReadVariable) {
   op.infer([](Inference& c) { c.outputs().push_back(variable_spec(c)); });
   op.kernel([](const KernelSetup& s) -> std::unique_ptr<Kernel> {
     return make_kernel([state = s.state](KernelContext& c) {
-      with_variable(c, state, false, [](KernelContext& k, VariableState& v) {
+      with_variable(c, state, Access::read, [](KernelContext& k, VariableState& v) {
         copy_to_device(v.value(), k.device(), k.stream());
         k.set(0, v.value());
       });
@@ -173,7 +179,7 @@ TROUPE_OP(AssignVariable) {
   });
   op.kernel([](const KernelSetup& s) -> std::unique_ptr<Kernel> {
     return make_kernel([state = s.state](KernelContext& c) {
-      with_variable(c, state, true, [](KernelContext& k, VariableState& v) {
+      with_variable(c, state, Access::set, [](KernelContext& k, VariableState& v) {
         check_fits(v, k.input(0));
         v.value() = k.take(0);
         k.set(0, v.value());
@@ -211,7 +217,7 @@ TROUPE_OP(UpdateVariable) {
     auto object = s.attrs.get<std::shared_ptr<const AttrObject>>("program");
     return make_kernel([program = static_cast<const ProgramAttr&>(*object).program,
                         state = s.state](KernelContext& c) {
-      with_variable(c, state, true, [program](KernelContext& k, VariableState& v) {
+      with_variable(c, state, Access::update, [program](KernelContext& k, VariableState& v) {
         for (int i = 0; i < k.inputs(); ++i)
           if (k.input(i).shape() != v.shape() &&
               broadcast(v.shape(), k.input(i).shape()) != v.shape())
@@ -245,7 +251,7 @@ TROUPE_OP(ScatterVariable) {
   op.kernel([](const KernelSetup& s) -> std::unique_ptr<Kernel> {
     auto mode = static_cast<Scatter>(s.attrs.get<std::int64_t>("mode"));
     return make_kernel([mode, state = s.state](KernelContext& c) {
-      with_variable(c, state, true, [mode](KernelContext& k, VariableState& v) {
+      with_variable(c, state, Access::update, [mode](KernelContext& k, VariableState& v) {
         const Shape rows = update_rows(k.input(0).shape(), v.shape());
         if (k.input(1).shape() != rows)
           throw Error(Code::invalid_argument, "updates must have shape " + rows.text() + ", not " +

@@ -64,8 +64,8 @@ class FusedReduceKernel final : public Kernel {
 
 TROUPE_OP(FusedReduce) {
   op.doc(
-      "Fused pointwise operations, one of whose results is reduced as it is made: the reduction "
-      "first, then the results that somebody else looks at; made by a pass.");
+      "Fused pointwise operations and a reduction of one result: the reduction first, then the "
+      "results with other readers; made by a pass.");
   op.inputs(1, -1);
   op.attr<std::shared_ptr<const AttrObject>>("program");
   op.attr<std::int64_t>("reduced");

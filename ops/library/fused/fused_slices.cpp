@@ -9,8 +9,8 @@
 namespace troupe {
 namespace {
 
-// Which columns of each input the program takes (-1: the whole, broadcast if need be), and into
-// which output each of its results goes, one behind the other.
+// The columns of each input that the program takes (-1: the whole, broadcast if need be), and the
+// output of each of its results, one behind the other.
 struct Slices {
   explicit Slices(const Attrs& attrs)
       : columns(attrs.get<std::int64_t>("columns")),

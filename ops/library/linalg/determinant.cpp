@@ -44,7 +44,7 @@ TROUPE_OP(LogDeterminant) {
 }
 
 TROUPE_OP(Cofactors) {
-  op.doc("Of each matrix the derivative of its determinant by each element.");
+  op.doc("The derivative of the determinant of each matrix by each element.");
   op.inputs(1);
   op.infer([](Inference& c) {
     require_matrices(c, 0, true);

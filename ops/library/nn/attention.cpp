@@ -228,8 +228,8 @@ TROUPE_OP(Attention) {
 
 TROUPE_OP(AttentionGradient) {
   op.doc(
-      "The gradients of Attention with respect to q, k, v and, if asked for, the mask, of what "
-      "went in, what came out, and dy; its own store the scores.");
+      "The gradients of Attention with respect to q, k, v and, on request, the mask, from the "
+      "inputs, the outputs and dy; its own gradients store the scores.");
   op.inputs(6, 7);
   op.attr<bool>("causal", false);
   op.attr<double>("scale", 0.0);

@@ -98,8 +98,8 @@ TROUPE_OP(ChannelMoments) {
 
 TROUPE_OP(ChannelSums) {
   op.doc(
-      "Of dy, x and a mean of each channel, shaped as ChannelMoments' are: for each channel the "
-      "sum of dy, and that of dy (x - mean), f64.");
+      "The sums of dy and of dy (x - mean) for each channel, f64, from dy, x and the means of "
+      "channels, shaped as those of ChannelMoments.");
   op.inputs(3);
   op.attr<bool>("by_item", false);
   op.infer([](Inference& c) {

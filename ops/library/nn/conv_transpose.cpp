@@ -24,7 +24,7 @@ Expr conv_transpose(Operand x, Operand filter, const WindowOptions& window, std:
             fmt::format("more has {} numbers for {} spatial axes", more.size(), axes));
   c.require(
       window.padding.kind != "same",
-      "padding 'same' says how much comes out: n * stride; leave `more` out, or give the padding");
+      "padding 'same' fixes the output size, n * stride; leave `more` out, or give the padding");
   c.require(
       window.padding.after.empty() || window.padding.after.size() == axes,
       fmt::format("after has {} numbers for {} spatial axes", window.padding.after.size(), axes));

@@ -32,7 +32,7 @@ TROUPE_OP(MaxPoolGradient) {
 }
 
 TROUPE_OP(MaxPoolAt) {
-  op.doc("Of each window of the second input the element where the first is largest.");
+  op.doc("The element of the second input in each window where the first input is largest.");
   define_pooling(op, Pool::max_at);
   op.gradient([](Gradient& g) {
     if (g.needs(1)) g.set(1, bind1("MaxPoolGradient", {g.x(0), g.dy()}, g.attrs()));

@@ -147,7 +147,7 @@ void require_dtypes(const Inference& c, int lengths, int kept) {
   c.require_floating(0);
   for (int i = 1; i < c.inputs(); ++i) {
     if (i == lengths) c.require_index(i, "lengths");
-    else if (i == kept) c.require_dtype(i, accumulator_dtype(c.dtype(0)), "what is kept");
+    else if (i == kept) c.require_dtype(i, accumulator_dtype(c.dtype(0)), "the saved values");
     else c.require_same_dtype(0, i);
   }
 }
@@ -228,7 +228,7 @@ TROUPE_OP(RecurrentLayer) {
     const Forward at(cell_of(g.attrs()), g.inputs());
     if (g.has_dy(at.gates) || (at.kept >= 0 && g.has_dy(at.kept)))
       throw Error(Code::unimplemented,
-                  "what a recurrent layer keeps for its gradient has no gradient itself");
+                  "the values that a recurrent layer saves for its gradient have no gradient");
     std::vector<Operand> operands;
     operands.reserve(10);
     operands.push_back(g.x(at.recurrent));
@@ -253,8 +253,8 @@ TROUPE_OP(RecurrentLayer) {
 
 TROUPE_OP(RecurrentLayerGradient) {
   op.doc(
-      "The gradients of RecurrentLayer with respect to its inputs but lengths, of what went in, "
-      "what came out, and the cotangents of outputs and last state.");
+      "The gradients of RecurrentLayer with respect to its inputs but lengths, from the inputs, "
+      "the outputs, and the cotangents of outputs and last state.");
   op.inputs(6, 10);
   op.attr<std::string>("cell");
   op.attr<bool>("reverse", false);

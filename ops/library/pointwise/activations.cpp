@@ -81,7 +81,7 @@ Expr prelu(Operand x, Operand slope) {
             fmt::format("slope must be a scalar or [channels], not {} to {}", c[1].shape().text(),
                         c[0].shape().text()));
   const Expr by =
-      c.rank(1) == 1 ? c.with_extent(c[1], 0, c[0], c.rank(0) - 1, "the channels") : c[1];
+      c.rank(1) == 1 ? c.with_extent(c[1], 0, c[0], c.rank(0) - 1, "the number of channels") : c[1];
   return cast(where(e > 0.0, e, widened_half(by) * e), c[0].dtype());
 }
 

@@ -15,7 +15,7 @@ TROUPE_OP(Atanh) {
     using namespace reference_scalar;
     return atanh(x);
   });
-  op.gradient([](Gradient& g) { g.set(0, g.dy() / (1.0 - square(g.x()))); });
+  op.gradient([](Gradient& g) { g.set(0, g.dy() / ((1.0 - g.x()) * (1.0 + g.x()))); });
 }
 
 }  // namespace troupe

@@ -7,8 +7,8 @@ namespace troupe {
 
 TROUPE_OP(StringEqual) {
   op.doc(
-      "Are two strings the same bytes, element by element? Of one shape, or one of the two is a "
-      "scalar.");
+      "Whether two strings are the same bytes, element by element; the operands have one shape, or "
+      "one is a scalar.");
   op.inputs(2);
   op.takes_strings();
   op.commutative();

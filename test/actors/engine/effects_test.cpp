@@ -2,6 +2,7 @@
 #include <boost/test/unit_test.hpp>
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -197,6 +198,51 @@ BOOST_AUTO_TEST_CASE(reads_that_follow_an_effect_that_is_left_out) {  // E3
        true},
       {"the size of a queue",
        [](Graph& g, Variable, Queue q) { return q.enqueue({g.constant(1.f)}), q.size(); }, true},
+      {"an update of the value",
+       [](Graph&, Variable v, Queue) { return v.assign(5.0), v.assign_add(1.0); }, true},
+      {"an update of the value by a difference",
+       [](Graph&, Variable v, Queue) { return v.assign_add(5.0), v.assign_sub(1.0); }, true},
+      {"an update of rows",
+       [](Graph& g, Variable, Queue) {
+         const Tensor row = Tensor::of<std::int32_t>({0}), by = Tensor::of<float>({1});
+         Variable rows = g.variable("rows", Tensor::of<float>({1, 2}));
+         rows.scatter_add(row, by);
+         return rows.scatter_sub(row, by);
+       },
+       true},
+      {"a branch that updates",
+       [&](Graph& g, Variable v, Queue) {
+         v.assign(5.0);
+         return cond(
+             yes(g), [&] { return v.assign_add(1.0); }, [&] { return v.assign(2.0); });
+       },
+       true},
+      {"an element of a queue",
+       [](Graph& g, Variable, Queue q) { return q.enqueue({g.constant(1.f)}), q.dequeue()[0]; },
+       true},
+      {"the size of a queue that is closed",
+       [](Graph& g, Variable, Queue q) { return q.enqueue({g.constant(1.f)}), q.close(); }, true},
+      {"an actor's second firing",
+       [](Graph& g, Variable, Queue) {
+         const auto count = [n = std::int32_t{0}](std::span<const Tensor>,
+                                                  std::span<Tensor> out) mutable {
+           out[0] = Tensor::scalar(static_cast<float>(++n));
+         };
+         actor_node(g, "counter", {}, {kNumber}, count);
+         return actor_node(g, "counter", {}, {kNumber}, count)[0];
+       },
+       true},
+      {"an element put into a queue after another",
+       [](Graph& g, Variable, Queue q) {
+         return q.enqueue({g.constant(1.f)}), q.enqueue({g.constant(2.f)});
+       },
+       false},
+      {"a line printed after another",
+       [](Graph& g, Variable, Queue) {
+         Console console = g.console();
+         return console.print("a"), console.print("b");
+       },
+       false},
       {"a read before it",
        [](Graph&, Variable v, Queue) {
          Expr before = v.read();
@@ -242,6 +288,20 @@ BOOST_AUTO_TEST_CASE(reads_that_follow_an_effect_that_is_left_out) {  // E3
     // the `EffectRecord` has them now
     BOOST_TEST(l.engine.compile(g, {}, {fetch}).warnings().empty(), c.what);
   }
+}
+
+BOOST_AUTO_TEST_CASE(a_firing_without_an_earlier_one_is_no_read) {
+  Graph g;
+  const auto one = [](std::span<const Tensor>, std::span<Tensor> out) {
+    out[0] = Tensor::scalar(1.f);
+  };
+  const unsigned line = __LINE__ + 1;
+  actor_node(g, "one", {}, {kNumber}, one);
+  Expr second = actor_node(g, "one", {}, {kNumber}, one)[0];
+  Logging l;
+  const Function f = l.engine.compile(g, {}, {second});
+  has_one_warning(f, {line, line + 1});
+  BOOST_TEST(says(f.warnings()[0], "fires actor 'one'"), f.warnings()[0]);
 }
 
 BOOST_AUTO_TEST_CASE(many_reads_are_one_warning) {
@@ -384,6 +444,56 @@ BOOST_AUTO_TEST_CASE(a_scaled_step_is_a_step) {
 }
 
 // ---- names across graphs
+
+BOOST_AUTO_TEST_CASE(another_initial_value_gives_one_warning) {  // E2
+  struct Built {
+    Graph g;
+    Expr read;
+    unsigned line = 0;
+  };
+  const auto with = [](float start) {
+    auto b = std::make_unique<Built>();
+    b->line = __LINE__ + 1;
+    b->read = b->g.variable("w", Tensor::scalar(start)).read();
+    return b;
+  };
+  const auto other = [](double start) {
+    auto b = std::make_unique<Built>();
+    b->line = __LINE__ + 1;
+    b->read = b->g.variable("w", DType::f32, {}, Initializer::constant(start)).read();
+    return b;
+  };
+  const auto first = with(1), same = with(1), second = other(2), third = other(2);
+  Logging l;
+  const auto warned = [&](const Built& b) {
+    return l.engine.compile(b.g, {}, {b.read}).warnings();
+  };
+  BOOST_TEST(warned(*first).empty());
+  BOOST_TEST(warned(*same).empty());
+  const Function f = l.engine.compile(second->g, {}, {second->read});
+  BOOST_REQUIRE_EQUAL(f.warnings().size(), 1U);
+  const std::string& why = f.warnings()[0];
+  for (const std::string& part : {fmt::format("effects_test.cpp:{}", first->line),
+                                  fmt::format("effects_test.cpp:{}", second->line),
+                                  std::string("variable 'w'"), std::string("another name")})
+    BOOST_TEST(says(why, part), part << " is not in: " << why);
+  BOOST_TEST(number(f) == 1);
+  BOOST_TEST(warned(*second).empty());
+  BOOST_TEST(warned(*third).empty());  // the line is known
+  BOOST_TEST(l.warnings.size() == 1U);
+
+  // A function that does not use the variable starts nothing, and meets no other value.
+  Logging apart;
+  Expr constant = second->g.constant(1.f);
+  BOOST_TEST(apart.engine.compile(second->g, {}, {constant}).warnings().empty());
+  BOOST_TEST(apart.engine.compile(first->g, {}, {first->read}).warnings().empty());
+  // The user's value is meant.
+  Logging set;
+  set.engine.compile(first->g, {}, {first->read});
+  set.engine.set("w", Tensor::scalar(7.f));
+  BOOST_TEST(number(set.engine.compile(second->g, {}, {second->read})) == 7);
+  BOOST_TEST(set.warnings.empty());
+}
 
 BOOST_AUTO_TEST_CASE(actors_of_two_graphs_must_agree) {
   const auto build = [](Graph& g, bool doubles) {

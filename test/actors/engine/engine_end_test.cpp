@@ -104,7 +104,7 @@ BOOST_AUTO_TEST_CASE(a_caller_gets_its_answer_though_messages_to_others_fail) {
 
 // A copy to the host may still be under way in the stream when its run is given up; ASan sees where
 // it is written.
-BOOST_AUTO_TEST_CASE(what_a_failed_run_fetches_from_a_device_is_kept_until_it_is_written) {
+BOOST_AUTO_TEST_CASE(failed_run_keeps_its_fetch_until_the_device_has_written_it) {
   Graph g;
   Expr x = g.input("x", DType::f32, Shape{kAny}), index = g.input("index", DType::i64, Shape{kAny});
   EngineOptions options;

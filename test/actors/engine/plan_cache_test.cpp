@@ -18,6 +18,7 @@ PlanCache::Key cache_key(std::uint64_t graph) { return {graph, 0, {}, {}}; }
 std::shared_ptr<CompiledPlan> plan_of(std::uint64_t constant_bytes = 0) {
   auto compiled = std::make_shared<CompiledPlan>();
   compiled->constant_bytes = constant_bytes;
+  compiled->troupe.partitions.resize(1);  // a plan without any is one that instances are made of
   return compiled;
 }
 

@@ -52,7 +52,7 @@ BOOST_AUTO_TEST_CASE(other_texts_are_refused) {
              "this is no trace: it has no list 'traceEvents'; record one with 'troupe trace -o "
              "FILE'");
   BOOST_TEST(why("[1]").starts_with("this is no trace: event 0 is no object"));
-  BOOST_TEST(why("[{").starts_with("this is no trace: [json.exception"));
+  BOOST_TEST(why("[{").starts_with("this is no trace: byte 3 is not of JSON"));
   BOOST_TEST(why(R"([{"ph":"X","ts":"1"}])").find("event 0 has no time 'ts'") != std::string::npos);
   BOOST_TEST(why(R"([{"ph":"X","ts":1e300,"dur":1}])").find("no time 'ts'") != std::string::npos);
   BOOST_TEST(why(R"([{"ph":"X","ts":1}])").find("no time 'dur'") != std::string::npos);
@@ -69,6 +69,20 @@ BOOST_AUTO_TEST_CASE(answers_of_a_node_are_read) {
   BOOST_TEST(answer.events.at(0).length == 7);
   BOOST_TEST(refusal([] { events_of_answer("{}"); }, Code::data_loss) != "");
   BOOST_TEST(refusal([] { events_of_answer(R"({"events":[]})"); }, Code::data_loss) != "");
+}
+
+BOOST_AUTO_TEST_CASE(answers_of_a_stream_are_read) {
+  const auto answer = stream_of_answer(
+      R"({"next":7,"lost":2,"guarantee_ns":40,"events":[{"t_ns":5,"dur_ns":7,"node":"a",)"
+      R"("kind":"heartbeat","name":"answer"}]})");
+  BOOST_TEST(answer.next == 7u);
+  BOOST_TEST(answer.lost == 2u);
+  BOOST_TEST(answer.guarantee == 40);
+  BOOST_TEST(answer.events.at(0).kind == "heartbeat");
+  BOOST_TEST(stream_of_answer(R"({"next":0,"lost":0,"guarantee_ns":null,"events":[]})").guarantee ==
+             kNever);
+  BOOST_TEST(refusal([] { stream_of_answer(R"({"next":1,"events":[]})"); }, Code::data_loss)
+                 .find("it has no number 'lost'") != std::string::npos);
 }
 
 BOOST_AUTO_TEST_CASE(standing_queries_answer) {
@@ -89,7 +103,8 @@ BOOST_AUTO_TEST_CASE(standing_queries_answer) {
     BOOST_TEST(!standing_query(q.name, 1).explain().empty());
   BOOST_TEST(refusal([] { standing_query("stalls", 1); }, Code::not_found) ==
              "there is no standing query 'stalls'; name one of activity, waits, "
-             "stalled-edges, silent-nodes, stragglers, queue-growth, alert-once");
+             "stalled-edges, silent-nodes, missed-heartbeat, membership, stragglers, queue-growth, "
+             "alert-once");
 }
 
 BOOST_AUTO_TEST_CASE(standing_queries_find_trouble) {
@@ -109,6 +124,18 @@ BOOST_AUTO_TEST_CASE(standing_queries_find_trouble) {
   BOOST_TEST(answer("silent-nodes", {at(10, "a", "kernel", "m"), at(90, "b", "kernel", "m"),
                                      at(180, "b", "kernel", "m"), at(250, "b", "kernel", "m"),
                                      at(260, "a", "kernel", "m")}) == R"([110,111):("a"))");
+  // heartbeats are no events of the node's own, and their absence is reported apart
+  BOOST_TEST(answer("silent-nodes", {at(10, "a", "kernel", "m"), at(90, "a", "heartbeat", "answer"),
+                                     at(180, "b", "kernel", "m"), at(250, "b", "kernel", "m")}) ==
+             R"([110,111):("a"))");
+  BOOST_TEST(answer("missed-heartbeat",
+                    {at(10, "a", "heartbeat", "answer"), at(20, "b", "heartbeat", "answer"),
+                     at(90, "b", "heartbeat", "answer"), at(95, "a", "kernel", "m"),
+                     at(180, "b", "heartbeat", "answer"), at(270, "b", "heartbeat", "answer")}) ==
+             R"([110,111):("a"))");
+  BOOST_TEST(answer("membership",
+                    {at(10, "c", "membership", "alive"), at(90, "c", "membership", "dead")}) ==
+             R"([10,11):("c", "alive") [90,91):("c", "dead"))");
   BOOST_TEST(answer("stragglers", {at(50, "a", "kernel", "m", 9), at(60, "b", "kernel", "m", 1),
                                    at(70, "b", "kernel", "m", 1), at(80, "b", "kernel", "m", 1)}) ==
              R"([0,100):("a", "m", 3))");

@@ -225,7 +225,7 @@ BOOST_AUTO_TEST_CASE(versions_follow_occurrence) {  // A11
   BOOST_TEST(ingress.facts() == 0u);
 }
 
-BOOST_AUTO_TEST_CASE(what_weak_dropped_may_last_for_ever) {
+BOOST_AUTO_TEST_CASE(weak_consistency_may_drop_events_for_good) {
   const auto effective = [](const auto& build) {
     Query q;
     q.output("out", build(q.source("s", kNumber)));

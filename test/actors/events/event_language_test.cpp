@@ -151,6 +151,8 @@ BOOST_AUTO_TEST_CASE(errors_name_line_column_and_expectation) {
              "line 1, column 31: two events are 'e'; rename one");
   BOOST_TEST(refused("EVENT e WHEN INSTALL x OUTPUT x.v + 1") ==
              "line 1, column 38: found the end; expected AS and a name for the value");
+  BOOST_TEST(refused("EVENT e WHEN INSTALL x OUTPUT x.v, x.v + 1 AS v") ==
+             "line 1, column 47: OUTPUT has two fields 'v'; rename one with AS");
   BOOST_TEST(refused("EVENT e WHEN INSTALL x FIRST") ==
              "line 1, column 24: found 'FIRST'; expected ';' or the end");
   BOOST_TEST(refused("EVENT e WHEN INSTALL x @[1, 2)").starts_with("line 1, column 14: field "));

@@ -62,6 +62,38 @@ BOOST_AUTO_TEST_CASE(a_source_that_returns_counts_again) {
   BOOST_TEST(ran.coalesced() == "[21,25):(1)");
 }
 
+BOOST_AUTO_TEST_CASE(source_that_returns_may_give_earlier_guarantees) {
+  Ran ran(union_of_two(10));
+  ran.guarantee(0, 30);
+  ran.guarantee(1, 12);  // its own first one
+  BOOST_TEST(ran.of("right.align").refused == 0u);
+  ran.guarantee(1, 11);
+  BOOST_TEST(ran.of("right.align").refused == 1u);
+  ran.insert(1, 1, 22, 25, {in(1)});
+  ran.guarantee(1, 24);
+  BOOST_TEST(ran.sent().find("G(24)") != std::string::npos);
+}
+
+BOOST_AUTO_TEST_CASE(a_source_without_room_follows_when_it_has_room_again) {
+  SourceProgress progress(union_of_two(10));
+  std::vector<Time> fed;
+  bool has_room = false;
+  const auto feed = [&](std::size_t source, Time g) {
+    if (!has_room) return false;
+    BOOST_TEST(source == 1u);
+    fed.push_back(g);
+    return true;
+  };
+  progress.note(0, 30, feed);
+  BOOST_TEST(fed.empty());
+  has_room = true;
+  progress.note(0, kForever, feed);
+  BOOST_TEST(fed == std::vector<Time>{20}, boost::test_tools::per_element());
+  progress.note(0, kForever, feed);
+  BOOST_TEST(fed.size() == 1u);
+  BOOST_TEST(progress.carried(1, 15) == 20);
+}
+
 BOOST_AUTO_TEST_CASE(a_source_that_ends_makes_no_other_idle) {
   Ran ran(union_of_two(10));
   ran.guarantee(0, kForever);

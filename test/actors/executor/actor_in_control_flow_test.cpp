@@ -127,7 +127,7 @@ BOOST_AUTO_TEST_CASE(without_inputs_it_fires_in_every_iteration) {
       {50, 100});
 }
 
-BOOST_AUTO_TEST_CASE(of_a_branch_only_what_is_taken_fires) {
+BOOST_AUTO_TEST_CASE(only_the_actors_of_the_taken_branch_fire) {
   yields(
       [](Graph& g) {
         return repeat(g, 5, [&](Expr i) {
@@ -195,7 +195,7 @@ BOOST_AUTO_TEST_CASE(an_actor_decides_whether_a_loop_goes_on) {
       {7, 7});
 }
 
-BOOST_AUTO_TEST_CASE(its_outputs_are_constants_to_a_gradient_which_does_not_fire_it_again) {
+BOOST_AUTO_TEST_CASE(gradient_takes_actor_outputs_as_constants_without_refiring) {
   for (const Setting& s : settings()) {
     Graph g;
     Variable w = g.variable("w", Tensor::scalar(2.0));

@@ -195,7 +195,7 @@ BOOST_DATA_TEST_CASE(an_op_sees_that_its_run_has_timed_out, boost::unit_test::da
   BOOST_TEST(until_cancelled_saw.load() >= 1);
 }
 
-BOOST_AUTO_TEST_CASE(the_first_error_is_the_run_s_and_the_other_device_is_cancelled) {  // X16
+BOOST_AUTO_TEST_CASE(run_reports_its_first_error_and_cancels_the_other_device) {  // X16
   until_cancelled_saw = until_cancelled_began = 0;
   Graph g;
   Expr x = g.input("x", DType::f32, Shape{});

@@ -47,7 +47,7 @@ BOOST_AUTO_TEST_CASE(each_place_has_its_own) {
 }
 
 // The caller keeps the token and can still name its value.
-BOOST_AUTO_TEST_CASE(where_there_is_no_room_the_token_stays) {
+BOOST_AUTO_TEST_CASE(token_stays_with_the_caller_when_there_is_no_room) {
   FutureTokens early;
   Token t = token(7);
   t.value = Tensor::scalar(std::int32_t{5});

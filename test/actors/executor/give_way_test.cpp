@@ -50,7 +50,7 @@ void goes_on_until(Engine& engine, const RunHandle& run, const Is& is_so) {
 
 }  // namespace
 
-BOOST_DATA_TEST_CASE(what_is_ready_beside_a_loop_fires, boost::unit_test::data::make(kSettings),
+BOOST_DATA_TEST_CASE(ready_nodes_beside_a_loop_fire, boost::unit_test::data::make(kSettings),
                      setting) {
   EngineOptions o;
   o.workers = setting.workers, o.granularity = setting.granularity,

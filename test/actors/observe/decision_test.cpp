@@ -217,7 +217,7 @@ BOOST_AUTO_TEST_CASE(carried_truths_by_induction) {
 }
 
 // They may come from a peer.
-BOOST_AUTO_TEST_CASE(what_is_no_formula_is_not_true) {
+BOOST_AUTO_TEST_CASE(malformed_formula_is_not_true) {
   const std::vector<Comparison> one{stays(true)};
   BOOST_TEST(!is_true_for_ever({}));
   for (const std::vector<Decision::Term>& terms :

@@ -512,7 +512,7 @@ BOOST_AUTO_TEST_CASE(a_wait_for_a_large_token_is_slow_while_bytes_arrive) {
   BOOST_TEST(find_hangs({run}, {later}).size() == 1u);
 }
 
-BOOST_AUTO_TEST_CASE(an_actor_that_holds_a_worker_is_known_where_its_partition_is_silent) {
+BOOST_AUTO_TEST_CASE(actor_that_blocks_a_worker_is_named_for_its_silent_partition) {
   RunSnapshot run;
   PartitionSnapshot& p = run.partitions.emplace_back();
   p.device = "cpu:0";

@@ -418,7 +418,7 @@ std::vector<Expr> two_floats(Graph& g) { return {g.constant(1.0f), g.constant(0.
 }  // namespace
 
 // A search that stops short of what is asked of it.
-BOOST_AUTO_TEST_CASE(what_has_converged_comes_back) {
+BOOST_AUTO_TEST_CASE(converged_loop_repeats_its_state) {
   const auto root_of_two = [](const std::vector<Expr>& v) {
     return std::vector<Expr>{(v[0] + 2.0f / v[0]) * 0.5f, v[1] + 1.0f};
   };
@@ -447,7 +447,7 @@ BOOST_AUTO_TEST_CASE(what_has_converged_comes_back) {
              "what it was an iteration before (");
 }
 
-BOOST_AUTO_TEST_CASE(what_is_not_a_number_stays_so) {
+BOOST_AUTO_TEST_CASE(loop_that_diverged_to_nan_repeats_its_state) {
   const auto diverges = [](const std::vector<Expr>& v) {
     return std::vector<Expr>{v[0] * 1e30f - v[0] * 2e30f, v[1] + 1.0f};
   };
@@ -457,7 +457,7 @@ BOOST_AUTO_TEST_CASE(what_is_not_a_number_stays_so) {
       "what it was an iteration before (nan == 0.5 is not true)");
 }
 
-BOOST_AUTO_TEST_CASE(what_goes_round_comes_back) {
+BOOST_AUTO_TEST_CASE(cyclic_loop_repeats_its_state) {
   const auto none = [](Graph& g) { return std::vector<Expr>{g.constant(0), g.constant(1)}; };
   comes_back(loop_over(
                  none, [](const auto& v, Expr) { return v[1] != 5; },
@@ -483,7 +483,7 @@ BOOST_AUTO_TEST_CASE(what_goes_round_comes_back) {
 }
 
 // They end, but not as soon as one would think, or may end at any time.
-BOOST_AUTO_TEST_CASE(what_does_not_come_back_is_not_named) {
+BOOST_AUTO_TEST_CASE(loop_whose_state_does_not_repeat_is_not_named) {
   const auto none = [](Graph& g) { return std::vector<Expr>{g.constant(0), g.constant(1)}; };
   const auto not_five = [](const std::vector<Expr>& v, Expr) { return v[1] != 5; };
   const auto below_two = [](const std::vector<Expr>& v, Expr) { return v[0] < 2.0f; };
@@ -541,7 +541,7 @@ BOOST_AUTO_TEST_CASE(what_does_not_come_back_is_not_named) {
 }
 
 // Another may have set it since.
-BOOST_AUTO_TEST_CASE(what_depends_on_a_state_is_not_named) {
+BOOST_AUTO_TEST_CASE(loop_condition_that_reads_a_variable_is_not_named) {
   is_not_named([](Graph& g, Expr) {
     Variable level = g.variable("level", Tensor::scalar(1.0f));
     return while_loop([](const std::vector<Expr>& v) { return v[1] > 0.0f; },

@@ -33,7 +33,7 @@ BOOST_AUTO_TEST_CASE(the_last_events_are_kept_without_a_trace) {
 
 // Seconds of a busy plan; and for all of the process together there is a bound, past which the
 // latest are kept.
-BOOST_AUTO_TEST_CASE(a_trace_has_room_for_many_until_all_recorders_have_grown_enough) {
+BOOST_AUTO_TEST_CASE(trace_grows_until_all_recorders_reach_their_bound) {
   constexpr std::uint64_t kMany = 300'000;
   std::deque<FlightRecorder> recorders(8);
   for (FlightRecorder& r : recorders) r.trace(true);
@@ -119,7 +119,7 @@ BOOST_AUTO_TEST_CASE(traces_of_nodes_are_bounded) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(recorders_of_many_threads_grow_within_the_bound_and_give_it_back) {
+BOOST_AUTO_TEST_CASE(recorders_of_many_threads_grow_within_the_bound_and_free_it) {
   constexpr std::uint64_t kMany = 150'000;
   for (int round = 0; round < 3; ++round) {
     std::deque<FlightRecorder> recorders(6);

@@ -120,7 +120,26 @@ BOOST_AUTO_TEST_CASE(a_trace_on_a_full_disk_gives_a_warning) {  // G3
     BOOST_TEST(folder.files().empty());  // half a trace is none
     RunHandle whole = f.start({}, {.trace = folder / "trace.json"});
     BOOST_TEST(whole.trace().ok());
-    BOOST_TEST(!json::parse(read_file(folder / "trace.json"), nullptr, false).is_discarded());
+    const std::string earlier = read_file(folder / "trace.json");
+    BOOST_TEST(!json::parse(earlier, nullptr, false).is_discarded());
+    // A trace that fails leaves the earlier one, directly and by a link.
+    std::filesystem::create_symlink("trace.json", folder / "link.json");
+    std::signal(SIGXFSZ, SIG_IGN);
+    BOOST_REQUIRE(setrlimit(RLIMIT_FSIZE, &small) == 0);
+    lost(folder / "trace.json", "File too large");
+    lost(folder / "link.json", "File too large");
+    setrlimit(RLIMIT_FSIZE, &old);
+    std::signal(SIGXFSZ, handler);
+    BOOST_TEST(read_file(folder / "trace.json") == earlier);
+    BOOST_TEST(folder.files().size() == 2u);
+    // A trace that is written keeps mode and link.
+    const auto mode = std::filesystem::perms::owner_read | std::filesystem::perms::owner_write;
+    std::filesystem::permissions(folder / "trace.json", mode);
+    BOOST_TEST(f.start({}, {.trace = folder / "link.json"}).trace().ok());
+    BOOST_TEST(std::filesystem::is_symlink(folder / "link.json"));
+    BOOST_TEST(read_file(folder / "trace.json") != earlier);
+    BOOST_TEST((std::filesystem::status(folder / "trace.json").permissions() == mode));
+    std::filesystem::remove(folder / "link.json");
     std::filesystem::remove(folder / "trace.json");
     BOOST_TEST(f.start({}).trace().ok());  // none was asked for
     f = {};
@@ -166,7 +185,7 @@ BOOST_AUTO_TEST_CASE(a_short_traced_run_leaves_a_long_one_s_trace_whole,
   BOOST_TEST(!json::parse(read_file(folder / "short.json"), nullptr, false).is_discarded());
 }
 
-BOOST_AUTO_TEST_CASE(what_led_to_a_failure_is_written) {
+BOOST_AUTO_TEST_CASE(engine_writes_the_events_before_a_failure) {
   Folder folder;
   Graph g;
   Expr index = g.input("index", DType::i64, Shape{1});
@@ -212,7 +231,35 @@ BOOST_AUTO_TEST_CASE(what_led_to_a_failure_is_written) {
   BOOST_TEST(log[0].time_ns > 0);
   BOOST_TEST((log[1].level == LogRecord::Level::info));
   BOOST_TEST(log[1].run == log[0].run);
-  BOOST_TEST(has(log[1].text, "is in '" + folder / "local@local-2.flight.json'"), log[1].text);
+  BOOST_TEST(has(log[1].text, "are in '" + folder / "local@local-2.flight.json'"), log[1].text);
+}
+
+BOOST_AUTO_TEST_CASE(a_failure_is_kept_with_the_reason_why_its_file_is_missing) {
+  Folder folder;
+  Graph g;
+  Expr index = g.input("index", DType::i64, Shape{1}), y = gather(over_two(g, 10), index);
+  EngineOptions options;
+  options.deterministic = true;
+  options.flight = folder.path();
+  options.log = [](const LogRecord&) {};
+  Engine engine(options);
+  Function f = engine.compile(g, {index}, {y});
+  // A limit on file sizes stands for a full disk.
+  rlimit old{};
+  BOOST_REQUIRE(getrlimit(RLIMIT_FSIZE, &old) == 0);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit small{256, old.rlim_max};
+  BOOST_REQUIRE(setrlimit(RLIMIT_FSIZE, &small) == 0);
+  const std::string why = refusal([&] { f({Tensor::of<std::int64_t>({7})}); }, Code::out_of_range);
+  while (engine.take_step()) {}
+  setrlimit(RLIMIT_FSIZE, &old);
+  std::signal(SIGXFSZ, handler);
+  BOOST_TEST(has(why, "Gather"), why);
+  BOOST_TEST(folder.files().empty());
+  const EngineSnapshot s = engine.snapshot();
+  BOOST_REQUIRE(s.errors.size() == 1u);
+  BOOST_TEST(has(s.errors[0].flight, "cannot be written to"), s.errors[0].flight);
+  BOOST_TEST(has(s.errors[0].flight, "File too large"), s.errors[0].flight);
 }
 
 BOOST_AUTO_TEST_CASE(repeated_failures_fill_no_log) {
@@ -265,7 +312,7 @@ BOOST_AUTO_TEST_CASE(a_long_kernel_before_a_failure_is_in_its_file) {
 }
 
 // A file for each of thousands of cancelled runs would never be read.
-BOOST_AUTO_TEST_CASE(of_many_runs_that_fail_together_the_first_are_written) {
+BOOST_AUTO_TEST_CASE(engine_writes_the_first_of_many_runs_that_fail_together) {
   Folder folder;
   Graph g;
   Expr index = g.input("index", DType::i64, Shape{1});
@@ -319,7 +366,7 @@ BOOST_AUTO_TEST_CASE(slices_of_a_lane_lie_within_each_other) {
 }
 
 // As many as wait at a queue; each is there, and none takes a row that others would look through.
-BOOST_AUTO_TEST_CASE(what_overlaps_by_thousands_takes_a_few_lanes,
+BOOST_AUTO_TEST_CASE(thousands_of_overlapping_slices_take_a_few_lanes,
                      *boost::unit_test::label("one_thread")) {
   using Kind = RecordedEvent::Kind;
   constexpr std::size_t kWaits = 10'000;
@@ -357,7 +404,7 @@ BOOST_AUTO_TEST_CASE(what_overlaps_by_thousands_takes_a_few_lanes,
 }
 
 // On a device with a stream a partition has left the run before its last kernel has begun.
-BOOST_AUTO_TEST_CASE(what_fails_on_a_stream_after_its_partition_left_is_written) {
+BOOST_AUTO_TEST_CASE(engine_writes_a_stream_failure_after_its_partition_left) {
   for (int round = 0; round < 10; ++round) {
     Folder folder;
     Graph g;

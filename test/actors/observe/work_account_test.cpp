@@ -39,7 +39,7 @@ BOOST_AUTO_TEST_CASE(a_firing_that_was_put_aside_prices_no_others) {
   BOOST_TEST(account.bytes_out(0) == 900'000u * 64);
 }
 
-BOOST_AUTO_TEST_CASE(what_is_always_timed_is_exact) {
+BOOST_AUTO_TEST_CASE(nodes_that_are_always_timed_have_exact_times) {
   WorkAccount account(2);
   std::minstd_rand random(3);
   std::uint64_t ns = 0, bytes = 0;
@@ -56,7 +56,7 @@ BOOST_AUTO_TEST_CASE(what_is_always_timed_is_exact) {
 
 // Scalars are computed in place, and no clock is looked at: a loop of them keeps its worker busy
 // all the same.
-BOOST_AUTO_TEST_CASE(what_is_never_timed_is_busy_for_no_longer_than_its_turns) {
+BOOST_AUTO_TEST_CASE(untimed_nodes_are_busy_for_at_most_their_turns) {
   WorkAccount account(3);
   account.timed(2, 200'000, 0, true);
   account.settle({1'000'000, 3'000'000, 1}, 50 * kMs);

@@ -91,7 +91,7 @@ struct TwoOfEqualShape {
   }
 };
 
-BOOST_AUTO_TEST_CASE(what_was_measured_counts_more_than_shapes) {
+BOOST_AUTO_TEST_CASE(measured_costs_override_costs_from_shapes) {
   TwoOfEqualShape two;
   is(devices_of(place(two.program, two.options), "Tanh"), {kA}, "by its shape it is nothing");
   two.took(kA, 1e7);

@@ -48,8 +48,8 @@ BOOST_AUTO_TEST_CASE(nonsense_is_refused_with_the_users_line) {
       {"cpu:one", "has a part 'cpu:one'"},
       {"/nod:b", "has a part 'nod:b'"},
       {"node:b", "has a part 'node:b'"},
-      {"/node:", "does not say which node"},
-      {"/label:/cpu:0", "does not say which label"},
+      {"/node:", "does not name the node"},
+      {"/label:/cpu:0", "does not name the label"},
       {"/node:b/", "'/node:b/' ends with '/'"},
       {"/", "ends with '/'"},
       {"/node:a/node:b", "names two nodes, a and b"},
@@ -180,7 +180,7 @@ BOOST_AUTO_TEST_CASE(a_name_may_hold_what_colocation_is_written_with) {
   for (const char* op : {"Exp", "Sum"}) is(devices_of(placed, op), {kC}, op);
 }
 
-BOOST_AUTO_TEST_CASE(what_is_done_to_a_state_takes_its_company_along) {
+BOOST_AUTO_TEST_CASE(nodes_colocated_with_a_variable_follow_its_constraint) {
   Graph g;
   Variable v;
   {
@@ -281,7 +281,7 @@ BOOST_AUTO_TEST_CASE(devices_of_nowhere_are_refused) {
 }
 
 // All calls of a function are on one device: so is what is colocated with one of them.
-BOOST_AUTO_TEST_CASE(what_is_colocated_with_a_call_goes_with_it) {
+BOOST_AUTO_TEST_CASE(nodes_colocated_with_a_call_move_with_it) {
   const auto build = [](Graph& g, const char* there, const char* constrained) {
     GraphFunction<Expr(Expr)> deep(g, "deep", {{DType::f32, {4}}}, {{DType::f32, {4}}});
     deep.define([&](Expr v) {
@@ -340,6 +340,45 @@ BOOST_AUTO_TEST_CASE(a_value_is_sent_once_to_a_device) {
   BOOST_TEST(says(text, {"\n2 cut edges, 128 B a run\n", "cpu:0 -> cpu:1: Exp '",
                          "cpu:0 -> cpu:2: Exp '"}),
              text);
+}
+
+// A training step is a Group of updates, which yield the new values of their variables.
+BOOST_AUTO_TEST_CASE(a_group_gets_one_boolean_from_each_other_device) {
+  Graph g;
+  std::vector<Expr> updates;
+  for (const char* there : {"/node:b", "/node:a", "/node:c", "/node:b"}) {
+    auto scope = g.on_device(there);
+    const Variable v = g.variable("v" + std::to_string(updates.size()), DType::f32, {1000},
+                                  Initializer::constant(0));
+    updates.push_back(v.assign_add(1.0f));
+  }
+  const Placed placed = place(lowered(g, {}, {group(updates)}), three_nodes());
+  is(devices_of(placed, "Group"), {kA, kB, kC}, "one a device");
+  const Graph& all = placed.program.graph;
+  for (std::int32_t id = 0; id < all.size(); ++id)
+    for (const Edge e : all.node(id).inputs)
+      if (all.node(id).op->name == "Group" && placed.device[static_cast<std::size_t>(id)] !=
+                                                  placed.device[static_cast<std::size_t>(e.node)])
+        BOOST_TEST((all.spec(e).dtype == DType::boolean), all.describe(e.node));
+}
+
+BOOST_AUTO_TEST_CASE(a_group_fires_after_updates_on_other_devices) {
+  Graph g;
+  std::vector<Expr> updates;
+  std::vector<Variable> variables;
+  for (const char* there : {"cpu:0", "cpu:1", "cpu:1", "sim:0"}) {
+    auto scope = g.on_device(there);
+    variables.push_back(g.variable("v" + std::to_string(updates.size()), DType::f32, {64},
+                                   Initializer::constant(0)));
+    updates.push_back(variables.back().assign_add(1.0f));
+  }
+  Engine engine;
+  const Function step = engine.compile(g, {}, {group(updates)});
+  for (int i = 1; i <= 3; ++i) {
+    BOOST_TEST(step({})[0].item<bool>());
+    for (const Variable& v : variables) BOOST_TEST(engine.get(v).at(63) == i);
+  }
+  BOOST_TEST(says(step.explain(), {"2 cut edges, 2 B a run"}), step.explain());
 }
 
 BOOST_AUTO_TEST_CASE(f32_goes_between_nodes_as_bf16_if_that_is_asked_for) {
@@ -481,6 +520,58 @@ critical path, 31.7 us
     28.1 us +3.6 us    Exp 'z' () goes to cpu:0
 )";
   BOOST_TEST(text == golden);
+}
+
+namespace {
+
+// Three products an iteration, each on a device; the sums of the last ones, or the last one itself,
+// go on to the next iteration.
+std::string explained_stages(const std::vector<std::string>& devices, bool waits, int window) {
+  Graph g;
+  Expr x = g.input("x", DType::f32, {256, 256});
+  auto [n, y] =
+      while_loop([](Expr i, Expr) { return i < 20; },
+                 [&](Expr i, Expr v) {
+                   Expr in = waits ? v : x * cast(i, DType::f32), out = in;
+                   for (const std::string& d : devices) {
+                     auto there = g.on_device(d);
+                     out = matmul(out, out);
+                   }
+                   auto there = g.on_device(devices.back());
+                   return std::tuple{i + 1, waits ? out : v + out};
+                 },
+                 std::tuple{g.constant(0), x}, {.name = "stages", .parallel_iterations = window});
+  EngineOptions options;
+  options.workers = 1;
+  options.costs.trips = 30;
+  Engine engine(options);
+  const std::string text = engine.compile(g, {x}, {n, y}).explain();
+  const std::size_t begin = text.find("loops over devices");
+  return begin == std::string::npos ? std::string()
+                                    : text.substr(begin, text.find("\n\n", begin) - begin);
+}
+
+int bubble_in(const std::string& text) {
+  const std::size_t at = text.find("bubble ");
+  return at == std::string::npos ? -1 : std::atoi(text.c_str() + at + 7);
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(a_loop_over_devices_explains_its_bubble) {
+  const std::vector<std::string> three{"cpu:0", "cpu:1", "cpu:2"};
+  BOOST_TEST(explained_stages({"cpu:0", "cpu:0", "cpu:0"}, false, 32).empty());
+  const std::string overlapped = explained_stages(three, false, 32);
+  BOOST_TEST(says(overlapped, {"loop 'stages", "cpu:0", "cpu:1", "cpu:2", "of 30 iterations"}),
+             overlapped);
+  // Each stage works in 30 of 30 + 2 periods.
+  BOOST_TEST((bubble_in(overlapped) > 0 && bubble_in(overlapped) < 20), overlapped);
+  const std::string one_at_once = explained_stages(three, false, 1);
+  BOOST_TEST(says(one_at_once, {"limited by one iteration at a time"}), one_at_once);
+  BOOST_TEST((bubble_in(one_at_once) > 60 && bubble_in(one_at_once) < 75), one_at_once);
+  const std::string waiting = explained_stages(three, true, 32);
+  BOOST_TEST(says(waiting, {"limited by the variable of "}), waiting);
+  BOOST_TEST((bubble_in(waiting) > 60 && bubble_in(waiting) < 75), waiting);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -2,11 +2,11 @@
 // Parts of plans: what one node is sent of a program makes the partitions that the whole program
 // makes for it.
 //
-//   TROUPE_SEED=7 test_cluster --run_test=plan_part_test/of_random_programs     # one program
+//   TROUPE_SEED=7 test_cluster --run_test=plan_part_test/random_programs*     # one program
 #include <map>
 #include <set>
 
-#include <troupe/actors/plan/pipeline.hpp>
+#include <troupe/actors/plan/pass_order.hpp>
 #include <troupe/actors/plan/plan_part.hpp>
 #include <troupe/cluster/protocol/messages.hpp>
 #include <troupe/cluster/protocol/program_codec.hpp>
@@ -203,7 +203,7 @@ bool says(const std::string& text, const std::string& part) {
 
 }  // namespace
 
-BOOST_AUTO_TEST_CASE(of_random_programs) {
+BOOST_AUTO_TEST_CASE(random_programs_are_divided_into_parts) {
   const std::vector<std::string> scatter = {"/node:n0/cpu:0", "/node:n1/cpu:0", "/node:n1/cpu:1",
                                             "/node:n2/cpu:0", "/node:n3/cpu:0", "/node:n3/cpu:1"};
   const Seeds s = seeds(600);
@@ -239,7 +239,7 @@ BOOST_AUTO_TEST_CASE(a_part_is_as_large_as_its_node_and_not_as_the_whole) {
   BOOST_TEST(bytes[1] <= bytes[0] + 40);  // numbers that take a byte more
 }
 
-BOOST_AUTO_TEST_CASE(what_crosses_in_every_way) {
+BOOST_AUTO_TEST_CASE(parts_contain_every_kind_of_cut_edge) {
   Graph g;
   Expr x = g.input("x", DType::f32, {}), unused = g.input("unused", DType::f32, {3}),
        flag = g.input("flag", DType::boolean, {});
@@ -413,11 +413,11 @@ BOOST_AUTO_TEST_CASE(nodes_that_end_waits_at_queues_come_with_the_part) {
   for (const std::int32_t node : {-1, 0, 90}) {
     const std::string why =
         why_not(program, "n1", [&](Placed&, PlanPart& p) { p.waits[0].node = node; });
-    BOOST_TEST(says(why, "who ends waits at queues"), why);
+    BOOST_TEST(says(why, "lists the producers of queues"), why);
   }
   const std::string why =
       why_not(program, "n1", [&](Placed&, PlanPart& p) { p.waits[0].ended_by = {90}; });
-  BOOST_TEST(says(why, "who ends waits at queues"), why);
+  BOOST_TEST(says(why, "lists the producers of queues"), why);
 }
 
 BOOST_AUTO_TEST_CASE(parts_that_are_none_are_refused) {

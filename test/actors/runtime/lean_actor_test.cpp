@@ -559,7 +559,7 @@ BOOST_AUTO_TEST_CASE(tokens_run_round_a_ring_on_several_workers) {
   BOOST_TEST(seen == tokens * (hops + 1u));
 }
 
-BOOST_AUTO_TEST_CASE(a_producer_on_another_thread_neither_allocates_for_ever_nor_is_hoarded_from) {
+BOOST_AUTO_TEST_CASE(producer_on_another_thread_reuses_node_memory) {
   struct Wide {  // a size that no other test uses, so that its node pool starts empty
     int number;
     char padding[300];

@@ -298,7 +298,7 @@ BOOST_AUTO_TEST_CASE(detached_and_blocking_actors, *boost::unit_test::label("sto
   self->wait_for(detached);
 }
 
-BOOST_AUTO_TEST_CASE(what_was_printed_before_the_end_appears,
+BOOST_AUTO_TEST_CASE(system_prints_pending_output_before_it_ends,
                      *boost::unit_test::label("stock_caf")) {
   Captured out;
   {

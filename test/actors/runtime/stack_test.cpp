@@ -11,7 +11,7 @@ namespace troupe::test {
 
 BOOST_AUTO_TEST_SUITE(stack_test, TROUPE_ONE_THREAD)
 
-BOOST_AUTO_TEST_CASE(what_was_pushed_last_is_on_top_and_growing_loses_nothing) {
+BOOST_AUTO_TEST_CASE(stack_has_the_last_element_on_top_and_keeps_all_when_growing) {
   Stack<int> stack;
   BOOST_TEST(stack.empty());
   for (int i = 0; i < 1000; ++i) stack.push_back(i);
@@ -37,7 +37,7 @@ BOOST_AUTO_TEST_CASE(memory_that_was_reserved_or_cleared_is_used_again) {
   BOOST_TEST(stack.begin() == place);
 }
 
-BOOST_AUTO_TEST_CASE(what_is_taken_from_the_midst_leaves_the_others_in_order) {
+BOOST_AUTO_TEST_CASE(stack_erase_keeps_the_order_of_the_others) {
   Stack<int> stack;
   for (int i = 0; i < 5; ++i) stack.push_back(i);
   stack.erase(stack.begin() + 1);

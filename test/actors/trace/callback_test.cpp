@@ -113,7 +113,7 @@ BOOST_AUTO_TEST_CASE(a_callback_without_a_gradient_is_refused_on_a_path) {
   });
 }
 
-BOOST_AUTO_TEST_CASE(a_callback_without_a_gradient_has_a_jacobian_of_zeros_on_request) {
+BOOST_AUTO_TEST_CASE(callback_without_a_gradient_has_a_zero_jacobian_on_request) {
   in_each_scope([](Eager& e) {
     for (const bool parallel : {true, false}) {
       auto staged = function("zeros", [&](Expr x) {

@@ -2,6 +2,8 @@
 // device that runs behind name the op that failed. Row A42.
 #include <boost/test/unit_test.hpp>
 
+#include <sstream>
+
 #include <troupe/actors/trace/traced_function.hpp>
 #include <troupe/autodiff/tape.hpp>
 #include <troupe/controlflow/list.hpp>
@@ -44,6 +46,21 @@ BOOST_AUTO_TEST_CASE(ops_run_on_the_device_of_the_scope) {
   BOOST_TEST(numbers(v.read()) == (Numbers{2, 4}));
   auto f = function("f", [](Expr a) { return a + 1.0; });
   BOOST_TEST(numbers(f(y)) == (Numbers{3, 5}));  // fed from the other device
+}
+
+BOOST_AUTO_TEST_CASE(lists_of_host_elements_are_read_on_a_device) {
+  Engine engine({.workers = 1});
+  Eager e(engine);
+  Expr list = list_empty(e, {DType::f64, Shape{2}});
+  list = list_push(list, matrix(e, {1, 2}, {2}));
+  const Expr lists = list_push(list_empty(e, {DType::f64, Shape{2}, 1}), list);
+  {
+    const auto there = e.on_device("sim:0");
+    const Expr both = list_push(list, matrix(e, {3, 4}, {2}));
+    BOOST_TEST(numbers(list_stack(both)) == (Numbers{1, 2, 3, 4}));
+    BOOST_TEST(numbers(list_stack(list_read(lists, 0))) == (Numbers{1, 2}));
+  }
+  BOOST_TEST(device_of(list_read(list, 0)) == "host");  // the list is not changed
 }
 
 BOOST_AUTO_TEST_CASE(elements_of_lists_cross_devices) {
@@ -155,6 +172,25 @@ BOOST_AUTO_TEST_CASE(programs_use_what_the_scope_has_enqueued) {
     BOOST_TEST(t.at(1) == 42 + 2 * i);
     BOOST_TEST(engine.get("v").at(1) == 2 * i);
   }
+}
+
+BOOST_AUTO_TEST_CASE(cpp_reads_values_of_a_device_that_runs_behind) {
+  const auto device = make_sim_device({.max_delay_us = 20});
+  Eager e(*device);
+  const Expr x = matrix(e, {1, 2}, {2}) * 2.0;
+  BOOST_TEST(device_of(x) == "sim:0");
+  std::ostringstream text, of_host;
+  text << x;
+  Eager host;
+  of_host << matrix(host, {2, 4}, {2});
+  BOOST_TEST(text.str() == of_host.str());
+  int n = 0;
+  for (Expr i = sum(x); i > 0.0; i = i - 1.0) ++n;
+  BOOST_TEST(n == 6);
+  const Expr bad = gather(x, e.constant(Tensor::of<std::int64_t>({7})), 0);
+  BOOST_CHECK_EXCEPTION(static_cast<void>(bad > 0.0 ? 1 : 2), Error, [](const Error& error) {
+    return says(error, Code::out_of_range, {"Gather", "device_scope_test.cpp", "on sim:0"});
+  });
 }
 
 BOOST_AUTO_TEST_CASE(a_late_error_names_the_op_that_failed) {

@@ -181,6 +181,42 @@ BOOST_AUTO_TEST_CASE(effects_beside_a_loss_do_not_hinder_its_gradient) {  // D12
   });
 }
 
+BOOST_AUTO_TEST_CASE(paths_that_end_may_count_as_zeros) {
+  in_each_scope([](Eager& e) {
+    Variable v = e.variable("v", Tensor::scalar(1.0));
+    const auto code = [&](Expr x) {
+      const Expr written = v.assign(x * 3.0);
+      return std::tuple{written + sin(x), x * x, written * 2.0};
+    };
+    auto traced = function("f", code);
+    const Expr x = e.constant(0.5);
+    const auto slopes = [&](auto f) {
+      GradientTape tape({.persistent = true, .watch_variables = false});
+      tape.watch(x);
+      const auto [mixed, square, ends] = f(x);
+      const TapeGradientOptions zeros{.unconnected = Unconnected::zeros};
+      Numbers out;
+      for (const Exprs& ys : std::vector<Exprs>{{mixed}, {square}, {ends}, {mixed, square, ends}})
+        out.push_back(number(tape.gradient(ys, x, zeros)));
+      // a path that ends is refused without zeros, and hinders no other result
+      out.push_back(number(tape.gradient(square, x)));
+      BOOST_CHECK_THROW(tape.gradient(mixed, x), Error);
+      return out;
+    };
+    const Numbers expected{std::cos(0.5), 1, 0, std::cos(0.5) + 1, 1};
+    BOOST_TEST(slopes(code) == expected);
+    BOOST_TEST(slopes(traced) == expected);
+    // nested tapes give the second order
+    GradientTape outer({.watch_variables = false});
+    outer.watch(x);
+    GradientTape inner({.watch_variables = false});
+    inner.watch(x);
+    const TapeGradientOptions zeros{.unconnected = Unconnected::zeros};
+    const Expr slope = inner.gradient(std::get<0>(traced(x)), x, zeros);
+    BOOST_TEST(number(outer.gradient(slope, x, zeros)) == -std::sin(0.5));
+  });
+}
+
 BOOST_AUTO_TEST_CASE(custom_gradients_are_staged) {  // B13
   in_each_place([](Eager& e) {
     auto f = function("f", [](Expr x) {

@@ -216,7 +216,7 @@ BOOST_AUTO_TEST_CASE(an_earlier_driver_is_refused_naming_both) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(what_no_rule_keeps_is_removed) {
+BOOST_AUTO_TEST_CASE(store_removes_checkpoints_that_no_rule_keeps) {
   Folder place;
   CheckpointStore store(real_disk(), place.path(), "a");
   store.claim(kFirst);

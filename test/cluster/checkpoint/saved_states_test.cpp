@@ -10,6 +10,7 @@
 #include <troupe/actors/engine/engine_impl.hpp>
 #include <troupe/cluster/checkpoint/saved_states.hpp>
 #include <troupe/devices/base/internal.hpp>
+#include <troupe/devices/list/list.hpp>
 #include <troupe/ops/graph/saved_actor.hpp>
 #include <troupe/test/support/refusal.hpp>
 #include <troupe/troupe.hpp>
@@ -36,26 +37,22 @@ struct Forgetful final : NodeActor {
   }
 };
 
+// The promises are shared: the thread that fulfils one may be the last to use it.
 NamedTensors saved(Engine& engine, const std::vector<std::string>& names) {
-  std::promise<NamedTensors> values;
-  save_states(engine.impl().own_states(), names, [&](const Status& status, NamedTensors all) {
-    try {
-      status.throw_if_error();
-      values.set_value(std::move(all));
-    } catch (...) { values.set_exception(std::current_exception()); }
+  const auto done = std::make_shared<std::promise<std::pair<Status, NamedTensors>>>();
+  save_states(engine.impl().own_states(), names, [done](const Status& status, NamedTensors all) {
+    done->set_value({status, std::move(all)});
   });
-  return values.get_future().get();
+  auto [status, all] = done->get_future().get();
+  status.throw_if_error();
+  return std::move(all);
 }
 
 void load(Engine& engine, const NamedTensors& values) {
-  std::promise<void> done;
-  load_states(engine.impl().own_states(), values, [&](const Status& status) {
-    try {
-      status.throw_if_error();
-      done.set_value();
-    } catch (...) { done.set_exception(std::current_exception()); }
-  });
-  done.get_future().get();
+  const auto done = std::make_shared<std::promise<Status>>();
+  load_states(engine.impl().own_states(), values,
+              [done](const Status& status) { done->set_value(status); });
+  done->get_future().get().throw_if_error();
 }
 
 bool names(const std::string& text, const std::string& part) {
@@ -122,6 +119,58 @@ BOOST_AUTO_TEST_CASE(elements_that_wait_for_room_keep_their_place) {
   for (int i = 0; i < 5; ++i) BOOST_TEST(take({})[0].at(0) == i);
 }
 
+BOOST_AUTO_TEST_CASE(a_queue_of_lists_goes_on_where_it_was) {
+  const auto of = [](Engine& engine) {
+    Graph g;
+    const Queue q = g.fifo_queue("q", {{DType::i64, Shape{}}, {DType::f32, Shape{kAny}, 2}}, 4);
+    BOOST_TEST(engine.compile(g, {}, {q.size()})({})[0].at(0) == 0);  // makes it
+    return engine.impl().own_states()->find("q");
+  };
+  Engine engine;
+  const Ref<State> state = of(engine);
+  List inner(DType::f32, Shape{kAny}), outer(DType::f32, Shape{kAny}, 2);
+  inner.push(Tensor::of<float>({1, 2}, {2}));
+  inner.push(Tensor::of<float>({3}, {1}));
+  outer.push(inner);
+  outer.grow(3);  // its second element is not written
+  outer.write(2, List(DType::f32, Shape{kAny}));
+  const RunInfo run;
+  for (const std::int64_t i : {7, 8})
+    dynamic_cast<QueueState&>(*state).enqueue(
+        run, {Value(Tensor::scalar(i)), i == 7 ? Value(outer) : Value(List(DType::f32, {kAny}, 2))},
+        [](const Status& status, const std::vector<Value>&) { status.throw_if_error(); });
+  const NamedTensors values = saved(engine, {"q"});
+  Engine another;
+  const Ref<State> there = of(another);
+  load(another, values);
+  std::vector<std::vector<Value>> got;
+  for (int i = 0; i < 2; ++i)
+    dynamic_cast<QueueState&>(*there).dequeue(
+        run, [&](const Status& status, std::vector<Value> element) {
+          status.throw_if_error();
+          got.push_back(std::move(element));
+        });
+  BOOST_REQUIRE(got.size() == 2u);
+  BOOST_TEST(got[0][0].tensor().at(0) == 7);
+  const List& list = got[0][1].list();
+  BOOST_REQUIRE(list.length() == 3);
+  BOOST_TEST(!list.read(1).has_value());
+  BOOST_TEST(list.read(2).list().length() == 0);
+  const Value first = list.read(0);
+  BOOST_REQUIRE(first.list().length() == 2);
+  BOOST_TEST(identical(first.list().read(0).tensor(), Tensor::of<float>({1, 2}, {2})));
+  BOOST_TEST(identical(first.list().read(1).tensor(), Tensor::of<float>({3}, {1})));
+  BOOST_TEST(got[1][1].list().length() == 0);
+  // A head that describes no list, and an element of no list, are refused.
+  NamedTensors wrong = values;
+  for (auto& [name, value] : wrong)
+    if (name == "q#0.1/") value = Tensor::of<std::int64_t>({3, 2, 99, 1, -1}, {5});
+  BOOST_TEST(names(refusal([&] { load(another, wrong); }, Code::data_loss), "'0.1'"));
+  wrong = values;
+  std::erase_if(wrong, [](const auto& value) { return value.first == "q#0.1/0/"; });
+  BOOST_TEST(names(refusal([&] { load(another, wrong); }, Code::data_loss), "'0.1/0/"));
+}
+
 BOOST_AUTO_TEST_CASE(an_actor_that_cannot_be_saved_is_named) {
   Engine engine;
   Graph g;
@@ -134,20 +183,47 @@ BOOST_AUTO_TEST_CASE(an_actor_that_cannot_be_saved_is_named) {
   refusal([&] { saved(engine, {"absent"}); }, Code::not_found);
 }
 
-BOOST_AUTO_TEST_CASE(a_shuffling_queue_has_to_be_empty) {
+BOOST_AUTO_TEST_CASE(a_shuffling_queue_goes_on_with_the_same_choices) {
+  const auto rest_of = [](bool restores, std::int64_t waiting) {
+    Engine engine({.seed = 9});
+    Graph g;
+    Queue q = g.shuffling_queue("q", {{DType::i64, Shape{}}}, 10, 2, 3);
+    const Expr x = g.input("x", DType::i64, Shape());
+    const Function put = engine.compile(g, {x}, {q.enqueue({x})});
+    const Function take = engine.compile(g, {}, {q.dequeue()[0]});
+    for (std::int64_t i = 0; i < 8; ++i) put({Tensor::scalar(i)});
+    std::vector<double> all;
+    for (int i = 0; i < 3; ++i) all.push_back(take({})[0].at(0));
+    if (restores) {
+      const NamedTensors values = saved(engine, {"q"});
+      for (int i = 0; i < 3; ++i) take({});
+      put({Tensor::scalar<std::int64_t>(99)});
+      load(engine, values);
+    }
+    for (std::int64_t i = 0; i < waiting; ++i) put({Tensor::scalar(20 + i)});
+    for (std::int64_t i = 0; i < 3 + waiting; ++i) all.push_back(take({})[0].at(0));
+    return all;
+  };
+  for (const std::int64_t more : {0, 4})
+    BOOST_TEST(rest_of(true, more) == rest_of(false, more), boost::test_tools::per_element());
+}
+
+BOOST_AUTO_TEST_CASE(a_closed_queue_is_closed_after_a_load) {
   Engine engine;
   Graph g;
-  Queue q = g.shuffling_queue("q", {{DType::i64, Shape{}}}, 10, 0, 3);
-  Function put = engine.compile(g, {}, {q.enqueue({g.constant<std::int64_t>(5)})});
-  Function take = engine.compile(g, {}, {q.dequeue()[0]});
+  Queue q = g.fifo_queue("q", {{DType::i64, Shape{}}}, 4);
+  const Function put = engine.compile(g, {}, {q.enqueue({g.constant<std::int64_t>(5)})});
+  const Function take = engine.compile(g, {}, {q.dequeue()[0]});
   put({});
-  BOOST_TEST(names(refusal([&] { saved(engine, {"q"}); }, Code::failed_precondition), "'q'"));
-  take({});
-  const NamedTensors values = saved(engine, {"q"});
-  BOOST_TEST(values.size() == 1u);
-  load(engine, values);
+  const NamedTensors open = saved(engine, {"q"});
+  engine.compile(g, {}, {q.close()})({});
+  const NamedTensors closed = saved(engine, {"q"});
+  load(engine, open);
   put({});
-  refusal([&] { load(engine, values); }, Code::failed_precondition);
+  load(engine, closed);
+  refusal([&] { put({}); }, Code::failed_precondition);
+  BOOST_TEST(take({})[0].at(0) == 5);
+  refusal([&] { take({}); }, Code::out_of_range);
 }
 
 BOOST_AUTO_TEST_CASE(values_that_do_not_fit_are_refused) {
@@ -159,7 +235,10 @@ BOOST_AUTO_TEST_CASE(values_that_do_not_fit_are_refused) {
   refusal([&] { load(engine, {{"q#", one}, {"q#x", five}}); }, Code::data_loss);
   refusal([&] { load(engine, {{"q#", one}, {"q#1.0", five}}); }, Code::data_loss);
   refusal([&] { load(engine, {{"q#", one}, {"q#0.0", one}}); }, Code::invalid_argument);
+  refusal([&] { load(engine, {{"q#", one}, {"q#draws", one}}); }, Code::data_loss);
   refusal([&] { load(engine, {{"r#", one}}); }, Code::not_found);
+  // a refused load changes nothing
+  BOOST_TEST(saved(engine, {"q"}).size() == 2u);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -49,8 +49,8 @@ struct Waiting {
     BOOST_REQUIRE(runs.size() == 1u);
     const PlanName plan = runs[0].plan;
     CounterCache cache(
-        nodes[0].inspect({.what = NodeQuestion::What::plan, .plan = plan}).at(0).report.plan);
-    cache.update(nodes[0].inspect({.what = NodeQuestion::What::counters, .plan = plan}));
+        nodes[0].inspect({.kind = NodeQuestion::Kind::plan, .plan = plan}).at(0).report.plan);
+    cache.update(nodes[0].inspect({.kind = NodeQuestion::Kind::counters, .plan = plan}));
     const std::vector<ActorDescription>& actors = cache.plan().actors;
     std::vector<std::int32_t> found;
     for (std::size_t i = 0; i < actors.size(); ++i)

@@ -56,7 +56,7 @@ nlohmann::json row_of(const CounterCache& cache, const char* table) {
 }  // namespace
 
 // Columns: id, tokens, bytes, in_flight, window.
-BOOST_AUTO_TEST_CASE(what_runs_that_are_over_left_behind_is_not_in_flight) {
+BOOST_AUTO_TEST_CASE(tokens_left_by_ended_runs_are_not_in_flight) {
   OneEdge edge;
   CounterCache cache(edge.plan);
   cache.update(edge.say(5, 3, -1, 1));
@@ -164,8 +164,8 @@ BOOST_AUTO_TEST_CASE(swapped_bytes_are_reported) {
   a.member.name = "a", a.has_answered = true;
   const auto swapped = [&] {
     a.report.engine = engine.snapshot();
-    for (const EngineSnapshot::Memory& m : a.report.engine.devices)
-      if (m.device == "sim:0") return m.swapped;
+    for (const DeviceSnapshot& d : a.report.engine.devices)
+      if (d.name == "sim:0") return d.swapped;
     return std::uint64_t{0};
   };
   const auto began = std::chrono::steady_clock::now();
@@ -191,6 +191,51 @@ BOOST_AUTO_TEST_CASE(swapped_bytes_are_reported) {
   BOOST_TEST(run.get()[0].at(0) == 3.0);
 }
 
+BOOST_AUTO_TEST_CASE(memory_and_queues_of_devices_are_reported) {
+  NodeAnswer a;
+  a.member.name = "a", a.has_answered = true;
+  DeviceSnapshot& gpu = a.report.engine.devices.emplace_back();
+  gpu.name = "/node:a/gpu:0";
+  gpu.in_use = 10, gpu.peak = 30, gpu.reserved = 40, gpu.free = 60, gpu.limit = 100;
+  gpu.queues = {
+      {.name = "compute",
+       .enqueued = 12,
+       .depth = 3,
+       .events = 2,
+       .launches = 11,
+       .graphs = 4,
+       .replayed = 8,
+       .busy_ns = 1'500'000'000},
+      {.name = "copy 0", .to_device = {2, 64}, .from_device = {1, 32}, .from_peer = {5, 16}}};
+  const auto device = nlohmann::json::parse(state_json("a", {a}))["nodes"][0]["devices"][0];
+  BOOST_TEST(device["reserved"] == 40u);
+  BOOST_TEST(device["free"] == 60u);
+  const auto& compute = device["queues"][0];
+  BOOST_TEST(compute["name"] == "compute");
+  BOOST_TEST(compute["busy_ns"] == 1'500'000'000u);
+  BOOST_TEST(compute["enqueued"] == 12u);
+  BOOST_TEST(compute["depth"] == 3u);
+  BOOST_TEST(compute["events"] == 2u);
+  BOOST_TEST(compute["graphs"] == 4u);
+  BOOST_TEST(compute["replayed"] == 8u);
+  BOOST_TEST(device["queues"][1]["to_device"]["bytes"] == 64u);
+  const std::string metrics = metrics_text(a.report, {}, {});
+  const auto of = [](const char* name, const char* queue, const char* value) {
+    return fmt::format("troupe_device_{}{{device=\"/node:a/gpu:0\"{}}} {}\n", name, queue, value);
+  };
+  const char *const compute_queue = ",queue=\"compute\"",
+                    *const from_peer = ",queue=\"copy 0\",direction=\"from_peer\"";
+  for (const std::string& line :
+       {of("memory_reserved_bytes", "", "40"), of("memory_free_bytes", "", "60"),
+        of("memory_limit_bytes", "", "100"), of("queue_busy_seconds_total", compute_queue, "1.5"),
+        of("queue_enqueued_total", compute_queue, "12"), of("queue_depth", compute_queue, "3"),
+        of("queue_events", compute_queue, "2"), of("queue_launches_total", compute_queue, "11"),
+        of("queue_graphs_total", compute_queue, "4"),
+        of("queue_replayed_total", compute_queue, "8"),
+        of("queue_copied_bytes_total", from_peer, "16")})
+    BOOST_TEST(metrics.find(line) != std::string::npos, line << " is not in " << metrics);
+}
+
 BOOST_AUTO_TEST_CASE(metrics_have_a_histogram_of_run_durations) {
   NodeReport report;
   PlanSnapshot& plan = report.engine.plans.emplace_back();
@@ -201,7 +246,9 @@ BOOST_AUTO_TEST_CASE(metrics_have_a_histogram_of_run_durations) {
   counter.add(std::chrono::hours(2));
   plan.durations = counter.durations();
   report.engine.ended_by[static_cast<std::size_t>(Code::deadline_exceeded)] = 7;
-  const std::string metrics = metrics_text(report, {}, {});
+  MembershipCounters membership;
+  membership.suspicions = 3, membership.refuted = 2, membership.deaths = 1;
+  const std::string metrics = metrics_text(report, {}, {}, membership);
   const std::string name = "\ntroupe_run_duration_seconds";
   for (const std::string& line :
        {name + R"(_bucket{plan="a\"b/1",le="0.0001"} 1)",
@@ -211,7 +258,10 @@ BOOST_AUTO_TEST_CASE(metrics_have_a_histogram_of_run_durations) {
         name + R"(_bucket{plan="a\"b/1",le="+Inf"} 3)", name + R"(_sum{plan="a\"b/1"} 7200.00302)",
         name + R"(_count{plan="a\"b/1"} 3)",
         std::string("\ntroupe_run_endings_total{reason=\"deadline_exceeded\"} 7"),
-        std::string("\ntroupe_run_endings_total{reason=\"unavailable\"} 0")})
+        std::string("\ntroupe_run_endings_total{reason=\"unavailable\"} 0"),
+        std::string("\ntroupe_membership_suspicions_total 3"),
+        std::string("\ntroupe_membership_refutations_total 2"),
+        std::string("\ntroupe_membership_deaths_total 1")})
     BOOST_TEST(metrics.find(line + "\n") != std::string::npos, line << " is not in " << metrics);
 }
 

@@ -592,7 +592,7 @@ BOOST_AUTO_TEST_CASE(a_slow_loop_is_judged_by_looks_that_have_seen_its_numbers,
 
 // A partition of two runs is in a kernel of the other one: that it leaves it says nothing of this
 // one, which is judged when it has answered.
-BOOST_AUTO_TEST_CASE(a_queue_without_producer_beside_kernels_in_the_same_partition,
+BOOST_AUTO_TEST_CASE(queue_without_producer_is_named_beside_running_kernels,
                      *boost::unit_test::label("one_thread")) {
   PartitionSnapshot computes, takes;
   computes.busy_with = "MatMul 'm' (a.cpp:2)", computes.is_busy_for_another = true;

@@ -30,8 +30,8 @@ using namespace std::chrono_literals;
 
 /// Returns the counters of a plan's actors by operation, summed over all partitions.
 std::map<std::string, ActorCounters> counted(const ClusterNode& node, const PlanName& plan) {
-  const ClusterReport described = node.inspect({.what = NodeQuestion::What::plan, .plan = plan}),
-                      said = node.inspect({.what = NodeQuestion::What::counters, .plan = plan});
+  const ClusterReport described = node.inspect({.kind = NodeQuestion::Kind::plan, .plan = plan}),
+                      said = node.inspect({.kind = NodeQuestion::Kind::counters, .plan = plan});
   std::map<std::string, ActorCounters> all;
   for (const NodeAnswer& a : said)
     for (const PartitionSnapshot& p : a.report.partitions)
@@ -95,7 +95,7 @@ BOOST_AUTO_TEST_CASE(an_inspection_arrives_as_it_was) {
 // says.
 BOOST_AUTO_TEST_CASE(inspections_are_written_as_the_golden_files_have_them) {
   InspectNode question{300,
-                       {.what = NodeQuestion::What::events,
+                       {.kind = NodeQuestion::Kind::events,
                         .plan = {"worker1", 70'000},
                         .since_ns = 1'700'000'000'123'456'789,
                         .tracer = 9,
@@ -159,7 +159,7 @@ BOOST_AUTO_TEST_CASE(a_node_with_many_plans_answers_while_it_computes) {
   RunHandle run = nodes.engine().compile(g, {x}, {held}).start({Tensor::scalar(std::int64_t{1})});
   Held::began.get_future().wait();
   // one after the other they would take 20
-  const ClusterReport said = nodes[1].inspect({.what = NodeQuestion::What::events}, 15s, "a");
+  const ClusterReport said = nodes[1].inspect({.kind = NodeQuestion::Kind::events}, 15s, "a");
   Held::goes_on.set_value();
   BOOST_TEST(run.wait().ok());
   BOOST_REQUIRE(said.size() == 1u);
@@ -329,7 +329,7 @@ BOOST_AUTO_TEST_CASE(a_run_has_its_owners_number_on_every_node) {
   nodes[1].engine().run(of_b.g, {{of_b.x, Tensor::scalar(1.f)}}, {of_b.put});
   for (RunHandle& run : runs) BOOST_TEST(run.wait().ok());
   const nlohmann::json events =
-      nlohmann::json::parse(events_json(nodes[0].inspect({.what = NodeQuestion::What::events}), 0,
+      nlohmann::json::parse(events_json(nodes[0].inspect({.kind = NodeQuestion::Kind::events}), 0,
                                         INT64_MIN, INT64_MAX, 10'000))
           .at("events");
   for (const auto& e : events)
@@ -364,7 +364,7 @@ BOOST_AUTO_TEST_CASE(counters_add_up) {
   BOOST_TEST(state[0].report.engine.plans[0].ended == static_cast<std::uint64_t>(kRuns));
   BOOST_TEST(state[0].report.engine.recent.size() == static_cast<std::size_t>(kRuns));
   const ClusterReport described =
-      nodes[1].inspect({.what = NodeQuestion::What::plan, .plan = plan});
+      nodes[1].inspect({.kind = NodeQuestion::Kind::plan, .plan = plan});
   // as its owner knows it: b has a part of it
   const PlanDescription& d = described.at(0).report.plan;
   BOOST_TEST(!described.at(1).has_answered);
@@ -382,7 +382,7 @@ BOOST_AUTO_TEST_CASE(counters_add_up) {
   BOOST_TEST(described.at(1).why.find("or only part of it") != std::string::npos,
              described.at(1).why);
   const ClusterReport counted =
-      nodes[1].inspect({.what = NodeQuestion::What::counters, .plan = plan});
+      nodes[1].inspect({.kind = NodeQuestion::Kind::counters, .plan = plan});
   std::uint64_t muls = 0, subs = 0, adds = 0, sent = 0, received = 0, dead = 0;
   for (const NodeAnswer& a : counted)
     for (const PartitionSnapshot& p : a.report.partitions) {
@@ -434,7 +434,7 @@ BOOST_AUTO_TEST_CASE(busy_times_never_fall_and_are_no_more_than_has_passed) {
 }
 
 // Counts the pushed element, and not again the list that it is pushed to.
-BOOST_AUTO_TEST_CASE(of_a_list_what_is_put_into_it_counts) {
+BOOST_AUTO_TEST_CASE(bytes_of_a_list_count_the_pushed_element_alone) {
   Nodes nodes(1, stepped(1), Between::simulation);
   constexpr std::int64_t kPushes = 1000;
   Graph g;
@@ -494,7 +494,7 @@ BOOST_AUTO_TEST_CASE(clocks_of_one_host_are_one) {
   Function f = nodes.engine().compile(g, {}, {last});
   for (int look = 0; look < 5; ++look) {
     f({});
-    const ClusterReport said = nodes[0].inspect({.what = NodeQuestion::What::events});
+    const ClusterReport said = nodes[0].inspect({.kind = NodeQuestion::Kind::events});
     BOOST_REQUIRE(said.size() == 2u);
     for (const NodeAnswer& a : said) BOOST_TEST(a.offset_ns == 0);
     BOOST_TEST(said[1].round_trip_ns > 0);
@@ -537,8 +537,7 @@ BOOST_AUTO_TEST_CASE(a_trace_has_its_time_span) {
 
 // Counts that follow from firings apply to each operand, but a Merge takes one of its two; an
 // operand without elements is known to have no bytes.
-BOOST_AUTO_TEST_CASE(
-    bytes_that_came_are_told_of_one_input_of_a_merge_and_of_operands_without_elements) {
+BOOST_AUTO_TEST_CASE(received_bytes_cover_merge_inputs_and_empty_operands) {
   // `put`: actors that make the last operand, in 20 firings; `has_two`: outputs.
   const auto bytes_in = [](const std::string& op,
                            const std::vector<std::pair<std::string, std::uint64_t>>& operands,
@@ -585,7 +584,7 @@ BOOST_AUTO_TEST_CASE(edges_outside_of_loops_need_no_grants) {
   Function f = nodes.engine().compile(p.g, {}, {p.y});
   std::vector<std::int32_t> windows;
   for (const NodeAnswer& a :
-       nodes[0].inspect({.what = NodeQuestion::What::counters, .plan = {"a", 1, 1}}))
+       nodes[0].inspect({.kind = NodeQuestion::Kind::counters, .plan = {"a", 1, 1}}))
     for (const PartitionSnapshot& partition : a.report.partitions)
       for (const EdgeCounters& e : partition.edges) windows.push_back(e.window);
   BOOST_TEST(std::count(windows.begin(), windows.end(), -1) > 0);

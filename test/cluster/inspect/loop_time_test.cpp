@@ -44,7 +44,7 @@ struct Taking {
     loop = nodes.engine().compile(g, {}, {s});
     cache = std::make_unique<CounterCache>(
         nodes[0]
-            .inspect({.what = NodeQuestion::What::plan, .plan = {"a", 1, 1}})
+            .inspect({.kind = NodeQuestion::Kind::plan, .plan = {"a", 1, 1}})
             .at(0)
             .report.plan);
   }
@@ -56,14 +56,14 @@ struct Taking {
     settle();
   }
   json counters() {
-    cache->update(nodes[0].inspect({.what = NodeQuestion::What::counters, .plan = {"a", 1, 1}}));
+    cache->update(nodes[0].inspect({.kind = NodeQuestion::Kind::counters, .plan = {"a", 1, 1}}));
     return row_of(json::parse(cache->changes(0))["loops"], 0);
   }
 };
 
 }  // namespace
 
-BOOST_AUTO_TEST_CASE(parallelism_is_the_iterations_open_at_once_on_average_over_time) {
+BOOST_AUTO_TEST_CASE(parallelism_is_the_time_average_of_open_iterations) {
   Taking t;
   BOOST_TEST(t.loop.loops().at(0).achieved_parallelism == 0.0);  // no time has passed
   RunHandle run = t.loop.start({});

@@ -100,7 +100,7 @@ BOOST_AUTO_TEST_CASE(a_report_stands_alone) {
   BOOST_TEST(html.find("Copyright") != std::string::npos);
 }
 
-BOOST_AUTO_TEST_CASE(what_users_named_ends_no_element_of_a_report) {
+BOOST_AUTO_TEST_CASE(names_of_users_end_no_element_of_a_report) {
   const std::string plain =
       report_page("a/17", {.state = R"({"node":"x"})", .plan = "{}", .counters = "{}"});
   const std::string hostile =

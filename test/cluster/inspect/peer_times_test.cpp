@@ -101,7 +101,7 @@ BOOST_AUTO_TEST_CASE(beyond_their_bounds_they_are_refused) {
 }
 
 // A node whose own clock is wrong sends no time for which peers disconnect it.
-BOOST_AUTO_TEST_CASE(what_is_written_is_within_them) {
+BOOST_AUTO_TEST_CASE(written_times_are_clamped_to_the_limits) {
   for (const Field& field : fields())
     for (const std::int64_t n : {INT64_MIN, std::int64_t{-1}, field.most + 1, INT64_MAX}) {
       Inspected m = inspected_with_everything();
@@ -111,7 +111,7 @@ BOOST_AUTO_TEST_CASE(what_is_written_is_within_them) {
 }
 
 // Under UBSan, which ends the process where a sum does not fit.
-BOOST_AUTO_TEST_CASE(within_them_all_that_is_reckoned_fits) {
+BOOST_AUTO_TEST_CASE(times_within_the_limits_do_not_overflow) {
   for (int corner = 0; corner < 16; ++corner) {
     const auto extreme = [&](int bit, std::int64_t most) { return corner >> bit & 1 ? most : 0; };
     Nodes nodes(
@@ -141,7 +141,7 @@ BOOST_AUTO_TEST_CASE(within_them_all_that_is_reckoned_fits) {
                 send(peer, lane, std::move(m));
               });
         });
-    const ClusterReport report = nodes[0].inspect({.what = NodeQuestion::What::events}, 500ms);
+    const ClusterReport report = nodes[0].inspect({.kind = NodeQuestion::Kind::events}, 500ms);
     BOOST_REQUIRE(report.size() == 2u);
     BOOST_TEST(report[1].has_answered, report[1].why);
     BOOST_TEST(!trace_json(report).empty());

@@ -21,7 +21,7 @@ namespace {
 using json = nlohmann::json;
 
 std::string told_by(const ClusterNode& node, std::int64_t since = INT64_MIN) {
-  return scalars_json(node.inspect({.what = NodeQuestion::What::scalars, .since_step = since},
+  return scalars_json(node.inspect({.kind = NodeQuestion::Kind::scalars, .since_step = since},
                                    std::chrono::seconds(3)));
 }
 

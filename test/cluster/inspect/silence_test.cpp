@@ -1,4 +1,4 @@
-// The report on a node that does not answer: the time it was last heard, and not how long it had
+// The report on a node that does not answer: the time of its last message, and not how long it had
 // been well before.
 #include <boost/test/unit_test.hpp>
 
@@ -26,7 +26,7 @@ double seconds_behind(const std::string& text, const std::string& words) {
 /// B had been silent for `least` to `most` when this was said: it was heard last up to a heartbeat
 /// earlier, or a little later, by what was still on its way.
 void check_heard(const std::string& text, Time least, Time most) {
-  const double ago = seconds_behind(text, "last heard ");
+  const double ago = seconds_behind(text, "last message ");
   BOOST_TEST(ago >= in_seconds(least) - 0.1, text);
   BOOST_TEST(ago <= in_seconds(most) + in_seconds(RouterOptions().heartbeat) + 0.1, text);
 }
@@ -48,7 +48,7 @@ BOOST_AUTO_TEST_CASE(a_silent_node_is_named_with_its_last_time) {
     const NodeAnswer b = nodes[0].inspect({}, 300ms).at(1);
     BOOST_TEST(!b.has_answered);
     BOOST_TEST((b.member.state == MemberState::alive), b.why);
-    BOOST_TEST(b.why.starts_with("no answer within 0.3 s; last heard "), b.why);
+    BOOST_TEST(b.why.starts_with("no answer within 0.3 s; last message "), b.why);
     // and nothing of a state that it is not known to have left
     BOOST_TEST(b.why.ends_with(" s ago"), b.why);
     const Time silent = nodes.network().now() - began;
@@ -60,7 +60,7 @@ BOOST_AUTO_TEST_CASE(a_silent_node_is_named_with_its_last_time) {
     BOOST_REQUIRE_MESSAGE(said.size() == 1u,
                           fmt::format("seed {}: {} verdicts", seed, said.size()));
     for (const char* part :
-         {"node 'b' takes part and does not answer", "no answer within 0.3 s; last heard "})
+         {"node 'b' takes part and does not answer", "no answer within 0.3 s; last message "})
       BOOST_TEST(said[0].text.find(part) != std::string::npos, said[0].text);
     // by which of its looks does not matter
     check_heard(said[0].text, silent + 300ms, nodes.network().now() - began);
@@ -70,8 +70,8 @@ BOOST_AUTO_TEST_CASE(a_silent_node_is_named_with_its_last_time) {
   }
 }
 
-// A node that has been suspected meanwhile is reported as such, with the time; the time at which it
-// was last heard does not change by that.
+// A node that has been suspected meanwhile is reported as such, with the time; the time
+// of its last message does not change by that.
 BOOST_AUTO_TEST_CASE(a_suspected_node_is_reported_as_suspected) {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     Nodes nodes(2, stepped(seed), Between::simulation);
@@ -85,7 +85,7 @@ BOOST_AUTO_TEST_CASE(a_suspected_node_is_reported_as_suspected) {
     };
     BOOST_REQUIRE(nodes.until(10s, is_suspected));
     const NodeAnswer b = nodes[0].inspect({}, 10ms).at(1);
-    BOOST_TEST(b.why.starts_with("no answer within 0.0 s; last heard "), b.why);
+    BOOST_TEST(b.why.starts_with("no answer within 0.0 s; last message "), b.why);
     BOOST_TEST(b.why.find("; it has been suspected for ") != std::string::npos, b.why);
     const Time silent = nodes.network().now() - began;
     check_heard(b.why, silent, silent);

@@ -287,7 +287,7 @@ BOOST_AUTO_TEST_CASE(a_part_that_was_left_since_is_not_added_to_a_run) {
 
 // The transport's thread runs short kernels itself. It does not run a kernel that was short on
 // another shape, or on shorter lists, because no peer would be heard until that has ended.
-BOOST_AUTO_TEST_CASE(a_kernel_that_takes_longer_on_other_operands_holds_up_no_other_run) {
+BOOST_AUTO_TEST_CASE(kernel_that_takes_longer_on_other_shapes_delays_no_other_run) {
   EngineOptions two;
   two.workers = 2;
   for (const bool goes_through_lists : {false, true}) {

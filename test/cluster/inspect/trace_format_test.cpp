@@ -26,17 +26,17 @@ using json = nlohmann::json;
 /// Returns the events that all nodes recorded during `work`, with or without tracing.
 template <class Work>
 ClusterReport recorded(Nodes& nodes, bool traces, const Work& work) {
-  if (traces) nodes[0].inspect({.what = NodeQuestion::What::trace_on, .tracer = 1});
+  if (traces) nodes[0].inspect({.kind = NodeQuestion::Kind::trace_on, .tracer = 1});
   work();
   return nodes[0].inspect(
-      {.what = traces ? NodeQuestion::What::trace_off : NodeQuestion::What::events, .tracer = 1});
+      {.kind = traces ? NodeQuestion::Kind::trace_off : NodeQuestion::Kind::events, .tracer = 1});
 }
 
 }  // namespace
 
 // The reader itself: one track with a slice in another, an arrow between two tracks, a pair outside
 // of tracks, a counter; and each of these with something amiss.
-BOOST_AUTO_TEST_CASE(what_viewers_drop_is_found) {
+BOOST_AUTO_TEST_CASE(trace_checker_finds_events_that_viewers_drop) {
   const auto slice = [](double ts, double dur, int tid = 1) {
     return json{{"ph", "X"}, {"name", "x"}, {"pid", 1}, {"tid", tid}, {"ts", ts}, {"dur", dur}};
   };
@@ -103,7 +103,7 @@ BOOST_AUTO_TEST_CASE(what_viewers_drop_is_found) {
                what << " is not among: " << read(events).text());
 }
 
-BOOST_AUTO_TEST_CASE(of_a_loop_over_two_nodes) {
+BOOST_AUTO_TEST_CASE(trace_of_a_loop_over_two_nodes_is_valid) {
   for (std::uint64_t seed = 1; seed <= 5; ++seed) {
     Nodes nodes(2, stepped(seed), Between::simulation);
     Graph g;
@@ -118,7 +118,7 @@ BOOST_AUTO_TEST_CASE(of_a_loop_over_two_nodes) {
 }
 
 // Also of several at once, whose turns and tokens mix.
-BOOST_AUTO_TEST_CASE(of_runs_that_go_on_beside_each_other) {
+BOOST_AUTO_TEST_CASE(trace_of_concurrent_runs_is_valid) {
   Nodes nodes(3, stepped_partitions(2), Between::simulation);
   Graph g;
   Function f = nodes.engine().compile(g, {}, {counted_on_b(g, 20)});
@@ -132,7 +132,7 @@ BOOST_AUTO_TEST_CASE(of_runs_that_go_on_beside_each_other) {
 }
 
 // On a device with a stream, whose kernels and copies end outside of turns, and another.
-BOOST_AUTO_TEST_CASE(of_a_training) {
+BOOST_AUTO_TEST_CASE(trace_of_a_training_is_valid) {
   Folder folder;
   Graph g;
   Expr x = g.input("x", DType::f32, {8, 4}), t = g.input("t", DType::f32, {8, 1});
@@ -162,7 +162,7 @@ BOOST_AUTO_TEST_CASE(of_a_training) {
 
 // Events were overwritten, or exceed a trace: tokens without their other end, turns that began
 // before everything else.
-BOOST_AUTO_TEST_CASE(of_which_the_beginning_is_lost) {
+BOOST_AUTO_TEST_CASE(trace_without_its_beginning_is_valid) {
   Nodes nodes(2, stepped(3), Between::simulation);
   Graph g;
   Function f = nodes.engine().compile(g, {}, {counted_on_b(g, 1000)});
@@ -180,7 +180,7 @@ BOOST_AUTO_TEST_CASE(of_which_the_beginning_is_lost) {
 }
 
 // For a run that fails: the events that every node has kept, and one node does not answer.
-BOOST_AUTO_TEST_CASE(of_a_run_that_fails_and_a_node_that_does_not_answer) {
+BOOST_AUTO_TEST_CASE(trace_of_a_failed_run_and_a_silent_node_is_valid) {
   Nodes nodes(2, stepped(4), Between::simulation);
   Graph g;
   Expr index = g.input("index", DType::i64, {1}), last = cast(counted_on_b(g, 5), DType::i64);

@@ -38,8 +38,8 @@ struct Watched {
     for (int i = 0; i < 100; ++i) nodes.step();
   }
   /// Asks the last, by node `who`; how many firings it has drawn.
-  std::ptrdiff_t ask(std::size_t who, NodeQuestion::What what) {
-    const ClusterReport said = nodes[who].inspect({.what = what, .tracer = 1}, 3s, last());
+  std::ptrdiff_t ask(std::size_t who, NodeQuestion::Kind kind) {
+    const ClusterReport said = nodes[who].inspect({.kind = kind, .tracer = 1}, 3s, last());
     BOOST_REQUIRE(said.size() == 1u);
     BOOST_TEST(said[0].has_answered, said[0].why);
     std::ptrdiff_t firings = 0;
@@ -55,14 +55,14 @@ struct Watched {
 }  // namespace
 
 // On the virtual clock: it dies between turning a trace on and turning it off.
-BOOST_AUTO_TEST_CASE(a_trace_ends_by_itself_where_whoever_asked_for_it_has_died) {
+BOOST_AUTO_TEST_CASE(trace_ends_by_itself_when_its_requester_has_died) {
   Watched w(2);
   const auto drawn = [&] {
     w.step();
-    return w.ask(1, NodeQuestion::What::events);
+    return w.ask(1, NodeQuestion::Kind::events);
   };
   BOOST_TEST(drawn() == 0);
-  w.ask(0, NodeQuestion::What::trace_on);
+  w.ask(0, NodeQuestion::Kind::trace_on);
   w.nodes.network().kill("a");
   BOOST_TEST(drawn() > 0);
   w.nodes[1].engine().advance_time(70s);
@@ -74,15 +74,15 @@ BOOST_AUTO_TEST_CASE(a_trace_ends_by_itself_where_whoever_asked_for_it_has_died)
 // The two number their traces alike.
 BOOST_AUTO_TEST_CASE(the_first_of_two_tracers_to_end_leaves_the_trace_on) {
   Watched w(3);
-  w.ask(0, NodeQuestion::What::trace_on);
-  w.ask(1, NodeQuestion::What::trace_on);
+  w.ask(0, NodeQuestion::Kind::trace_on);
+  w.ask(1, NodeQuestion::Kind::trace_on);
   w.step();
-  const std::ptrdiff_t first = w.ask(0, NodeQuestion::What::trace_off);
+  const std::ptrdiff_t first = w.ask(0, NodeQuestion::Kind::trace_off);
   BOOST_TEST(first > 0);
   w.step();
-  BOOST_TEST(w.ask(1, NodeQuestion::What::trace_off) > first);  // with all that was drawn before
+  BOOST_TEST(w.ask(1, NodeQuestion::Kind::trace_off) > first);  // with all that was drawn before
   w.step();
-  BOOST_TEST(w.ask(1, NodeQuestion::What::events) == 0);
+  BOOST_TEST(w.ask(1, NodeQuestion::Kind::events) == 0);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

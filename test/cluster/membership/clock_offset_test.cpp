@@ -49,7 +49,7 @@ ClusterReport recorded_to_and_fro(Nodes& nodes) {
   Expr last = counted_on_b(g, 100);
   const Function f = nodes.engine().compile(g, {}, {last});
   f({});
-  ClusterReport said = nodes[0].inspect({.what = NodeQuestion::What::events});
+  ClusterReport said = nodes[0].inspect({.kind = NodeQuestion::Kind::events});
   BOOST_REQUIRE(said.size() == 2u);
   for (const NodeAnswer& a : said) BOOST_REQUIRE(a.has_answered);
   for (const NodeAnswer& a : said) BOOST_REQUIRE(!a.report.recorded.empty());
@@ -99,7 +99,7 @@ BOOST_AUTO_TEST_CASE(the_quickest_question_counts_where_clocks_agree) {
   BOOST_TEST(offset.round_trip_ns() == 20'000);
 }
 
-BOOST_AUTO_TEST_CASE(a_clock_that_is_set_and_a_node_that_starts_again_count_at_once) {
+BOOST_AUTO_TEST_CASE(clock_offset_follows_a_set_clock_and_a_restart_at_once) {
   ClockOffset offset;
   ask(offset, {0, 0}, kBegin, 10'000, 10'000);
   ask(offset, {kSecond, 0}, kBegin + kSecond, kMs, kMs);  // slower, but a second off
@@ -111,7 +111,7 @@ BOOST_AUTO_TEST_CASE(a_clock_that_is_set_and_a_node_that_starts_again_count_at_o
   BOOST_TEST(offset.offset_ns() > kBegin - kSecond);
 }
 
-BOOST_AUTO_TEST_CASE(what_makes_no_sense_is_not_believed) {
+BOOST_AUTO_TEST_CASE(clock_offset_ignores_implausible_times) {
   ClockOffset offset;
   for (const auto& [received, answered] :
        {std::pair<std::int64_t, std::int64_t>{INT64_MIN, INT64_MAX},
@@ -154,7 +154,7 @@ BOOST_AUTO_TEST_CASE(nodes_know_of_each_other_s_clocks_however_long_they_run) {
           std::move(made),
           [&](Peer peer, Lane lane, Message message, const FaultyTransport::Send& send) {
             if (const auto question = as<InspectNode>(message);
-                question && question->question.what == NodeQuestion::What::events)
+                question && question->question.kind == NodeQuestion::Kind::events)
               asked_since.push_back(question->question.since_ns);
             send(peer, lane, std::move(message));
           });
@@ -170,7 +170,7 @@ BOOST_AUTO_TEST_CASE(nodes_know_of_each_other_s_clocks_however_long_they_run) {
     for (const Time end = network.now() + 60s; network.now() < end;) step();
     const std::int64_t since = time_of(0) - 10 * kSecond;
     const ClusterReport report =
-        nodes[0]->inspect({.what = NodeQuestion::What::events, .since_ns = since});
+        nodes[0]->inspect({.kind = NodeQuestion::Kind::events, .since_ns = since});
     BOOST_REQUIRE(report.at(1).has_answered);
     BOOST_TEST(std::abs(report[1].offset_ns - ahead()) < most,
                minute << ": " << report[1].offset_ns - ahead());

@@ -13,6 +13,7 @@
 #include <troupe/devices/base/error.hpp>
 #include <troupe/devices/base/internal.hpp>
 #include <troupe/test/support/one_thread.hpp>
+#include <troupe/test/support/refusal.hpp>
 #include <troupe/test/support/share.hpp>
 
 using namespace troupe;
@@ -178,7 +179,7 @@ void gather(World& w, int count) {
 }  // namespace
 
 // Whatever is said that there are: so many are known.
-BOOST_AUTO_TEST_CASE(of_more_members_than_may_be_nothing_is_heard) {
+BOOST_AUTO_TEST_CASE(membership_ignores_members_above_its_limit) {
   World w(1);
   World::Node& a = w.start("a", {}, {.most_members = 3});
   MembershipMessage news{.kind = MembershipMessage::Kind::news};
@@ -368,7 +369,7 @@ BOOST_AUTO_TEST_CASE(a_lone_node_that_was_cut_off_accuses_no_other) {
 
 // As long as it gets no answer it accuses a node to that node only; the death of one that died
 // meanwhile is reported in the end.
-BOOST_AUTO_TEST_CASE(what_was_withheld_and_is_true_is_reported) {
+BOOST_AUTO_TEST_CASE(membership_reports_a_withheld_death_that_is_true) {
   for (const std::uint64_t seed : todays_seeds(20)) {
     BOOST_TEST_CONTEXT("seed " << seed) {
       World w(seed);
@@ -394,7 +395,7 @@ BOOST_AUTO_TEST_CASE(what_was_withheld_and_is_true_is_reported) {
 
 // Lost and late messages, nodes delayed for less than a suspicion, one killed, one started, one
 // that leaves.
-BOOST_AUTO_TEST_CASE(whatever_happens_they_agree_in_the_end) {
+BOOST_AUTO_TEST_CASE(members_agree_in_the_end_under_random_faults) {
   std::uint64_t refuted = 0, deaths = 0;
   const auto [first, count] = seeds(300);
   for (std::uint64_t seed = first; seed < first + count; ++seed) {
@@ -459,7 +460,12 @@ BOOST_AUTO_TEST_CASE(a_node_sends_as_much_in_a_large_cluster) {
 BOOST_AUTO_TEST_CASE(options_that_make_no_sense_are_refused) {
   World w(1);
   BOOST_CHECK_THROW(w.start("a", {}, {.period = 100ms, .timeout = 100ms}), Error);
-  BOOST_CHECK_THROW(w.start("a", {}, {.helpers = -1}), Error);
+  BOOST_TEST(refusal([&] { w.start("a", {}, {.helpers = -1}); }, Code::invalid_argument)
+                 .find("the membership option helpers is -1; it must be 0 or more") !=
+             std::string::npos);
+  BOOST_TEST(refusal([&] { w.start("a", {}, {.sync_periods = 0}); }, Code::invalid_argument)
+                 .find("the membership option sync_periods is 0; it must be 1 or more") !=
+             std::string::npos);
   BOOST_CHECK_THROW(w.start(""), Error);
 }
 

@@ -11,6 +11,8 @@
 
 namespace troupe::test {
 
+using namespace std::chrono_literals;
+
 BOOST_AUTO_TEST_SUITE(roster_test, TROUPE_ONE_THREAD)
 
 namespace {
@@ -96,6 +98,22 @@ BOOST_AUTO_TEST_CASE(hearsay_about_a_member_without_a_session_is_believed) {
   BOOST_TEST((a.member("b")->state == MemberState::dead));
 }
 
+BOOST_AUTO_TEST_CASE(session_of_a_node_that_left_ends_after_a_suspicion) {
+  Roster a({.name = "a", .incarnation = 1, .address = "tcp://127.0.0.1:7117"}, {}, 1);
+  Member b{.name = "b", .incarnation = 2, .address = "tcp://10.0.0.2:7117"};
+  a.connected({}, 5, {b.name, b.incarnation, b.address, {}});
+  a.heard({}, 5, {b, {.kind = MembershipMessage::Kind::news, .members = {b}}});
+  b.state = MemberState::left;
+  a.heard({}, 5, {b, {.kind = MembershipMessage::Kind::news, .members = {b}}});
+  a.tick(std::chrono::milliseconds(1499));
+  BOOST_TEST(a.take().ended.empty());
+  a.tick(std::chrono::milliseconds(1500));
+  const Roster::Effects effects = a.take();
+  BOOST_REQUIRE(effects.ended.size() == 1u);
+  BOOST_TEST(effects.ended[0].second.message() ==
+             "node left but did not close its session within 1.5 s");
+}
+
 // A node whose clock went back an hour: the error of the node that it asks names the clock, and the
 // life to follow.
 BOOST_AUTO_TEST_CASE(a_clock_that_went_back_is_named) {  // H7
@@ -173,6 +191,52 @@ BOOST_AUTO_TEST_CASE(loopback_is_the_senders_machine) {
   BOOST_TEST(seen_through("tcp://127.0.0.1:1", "") == "tcp://127.0.0.1:1");
   BOOST_TEST(seen_through("inproc://b", "inproc://a") == "inproc://b");
   BOOST_TEST(seen_through("tcp://*:1", "tcp://node7:2") == "");
+}
+
+// 30 ms each way, where a ping is awaited for 33.
+BOOST_AUTO_TEST_CASE(a_node_is_warned_of_pings_that_cannot_be_answered_in_time) {
+  using Time = Roster::Time;
+  struct Sent {
+    Time at;
+    std::size_t to;
+    Gossip gossip;
+  };
+  for (const auto& [after, is_warned] :
+       {std::pair{100ms, true}, std::pair{300ms, false}, std::pair{1500ms, false}}) {
+    Roster rosters[] = {{{.name = "a", .incarnation = 1, .address = "tcp://10.0.0.1:1"},
+                         suspecting_after(after),
+                         1},
+                        {{.name = "b", .incarnation = 2, .address = "tcp://10.0.0.2:1"},
+                         suspecting_after(after),
+                         2}};
+    rosters[0].connected({}, 1, {"b", 2, "tcp://10.0.0.2:1", {}});
+    rosters[1].connected({}, 1, {"a", 1, "tcp://10.0.0.1:1", {}});
+    std::vector<Sent> sent;
+    std::vector<std::string> warnings;
+    const auto look = [&](Time now) {
+      for (std::size_t i = 0; i < 2; ++i) {
+        Roster::Effects effects = rosters[i].take();
+        for (auto& [peer, gossip] : effects.said) sent.push_back({now + 30ms, 1 - i, gossip});
+        BOOST_TEST(effects.ended.empty());
+        if (i == 0)
+          warnings.insert(warnings.end(), effects.warnings.begin(), effects.warnings.end());
+      }
+    };
+    for (Time now{}; now < 20s; now += 1ms) {
+      for (Roster& roster : rosters) roster.tick(now);
+      look(now);
+      const auto due = std::stable_partition(sent.begin(), sent.end(),
+                                             [&](const Sent& s) { return s.at > now; });
+      const std::vector<Sent> arrived(std::make_move_iterator(due),
+                                      std::make_move_iterator(sent.end()));
+      sent.erase(due, sent.end());
+      for (const Sent& s : arrived) rosters[s.to].heard(now, 1, s.gossip);
+      look(now);
+    }
+    BOOST_TEST(warnings.size() == (is_warned ? 1u : 0u));
+    if (is_warned)
+      BOOST_TEST(warnings.at(0).starts_with("a ping to node 'b' takes 0.06"), warnings.at(0));
+  }
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -7,7 +7,7 @@
 //   a virtual clock see to. Over processes runs are given up
 //   (runs_that_are_given_up_leave_nothing), say things twice (tokens_that_come_again_are_dropped),
 //   and die (process/node_process_test), wherever they happen to be.
-// - the_other_node_hears_that_a_run_is_over_before_its_caller_does (X14): steps, and a transport
+// - other_node_ends_a_run_before_its_caller_does (X14): steps, and a transport
 //   that is listened to. Its consequence is tested over processes, too: an element that is enqueued
 //   then is not taken by the run that was cancelled (cancelled_while_waiting_or_too_late).
 // - every_row_runs_over_nodes: it reads these files.
@@ -333,7 +333,7 @@ BOOST_AUTO_TEST_CASE(cancelled_while_waiting_or_too_late) {  // X14
 
 // Anything that the caller begins then comes after it, so that the run that has ended does not take
 // it.
-BOOST_AUTO_TEST_CASE(the_other_node_hears_that_a_run_is_over_before_its_caller_does) {
+BOOST_AUTO_TEST_CASE(other_node_ends_a_run_before_its_caller_does) {
   if (is_over_processes()) return;
   RunHandle waiting;
   int abandoned = 0, too_late = 0;

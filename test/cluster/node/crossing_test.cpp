@@ -21,7 +21,7 @@ const std::string kA = "/node:a/cpu:0", kB = "/node:b/cpu:0", kC = "/node:c/cpu:
 std::vector<EdgeCounters> counted_edges(Nodes& nodes) {
   std::map<std::pair<std::int32_t, std::int32_t>, EdgeCounters> edges;
   for (const NodeAnswer& answer :
-       nodes[0].inspect({.what = NodeQuestion::What::counters, .plan = {"a", 1, 1}})) {
+       nodes[0].inspect({.kind = NodeQuestion::Kind::counters, .plan = {"a", 1, 1}})) {
     BOOST_TEST(answer.has_answered, answer.why);
     for (const PartitionSnapshot& partition : answer.report.partitions)
       for (const EdgeCounters& e : partition.edges) {
@@ -187,7 +187,7 @@ BOOST_AUTO_TEST_CASE(no_iteration_goes_by_the_owner_of_the_run) {
 
 // So many edges hold tokens of an iteration back that those of one edge are not joined while they
 // wait, but when a grant lets them go.
-BOOST_AUTO_TEST_CASE(what_waits_for_many_grants_counts_once) {
+BOOST_AUTO_TEST_CASE(token_that_waits_for_many_grants_counts_once) {
   constexpr int kIterations = 100;
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {
     EngineOptions o = stepped(seed);
@@ -401,7 +401,7 @@ BOOST_AUTO_TEST_CASE(one_edge_between_nodes_may_be_narrowed) {
 
 // Its increments were lost: what comes behind the first iteration is another value than the loop
 // began with.
-BOOST_AUTO_TEST_CASE(a_loop_that_begins_with_a_narrowed_value_goes_on_with_whole_ones) {
+BOOST_AUTO_TEST_CASE(loop_with_a_narrowed_first_value_continues_in_full_precision) {
   Nodes nodes(2);
   Graph g;
   Expr x = g.input("x", DType::f32, {1}), y = edge_as_bf16(x * 1.0);

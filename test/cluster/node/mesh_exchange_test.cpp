@@ -164,8 +164,15 @@ BOOST_AUTO_TEST_CASE(dimensions_that_an_operation_must_split_are_not_gathered) {
   check(build([](Graph&, Expr x) {
           return Exprs{pad(x, {0, 7}, {0, 2})};
         }),
-        {{"r:2", "a:r", kNone}});    // S8
-  check(build([&](Graph&, Expr x) {  // S12
+        {{"r:2", "a:r", kNone}});   // S8
+  check(build([](Graph&, Expr x) {  // with gradients, and starts that count from the end
+          const Exprs parts = split(concat({x, x * 2.0}, 1), {5, 7}, 1);
+          const Expr y = sum(exp(parts[0])) + sum(square(parts[1])) +
+                         sum(exp(slice(x, {-4, 2}, {4, 3}))) + sum(exp(pad(x, {0, 7}, {0, 2})));
+          return Exprs{gradients(y, {x})[0], parts[1], slice(x, {-4, 1}, {4, 2})};
+        }),
+        {{"r:2", "a:r", kNone}, {"p:4", "a:p", kNone}});  // S6, S8
+  check(build([&](Graph&, Expr x) {                       // S12
           const Expr hot = one_hot(cast(abs(x), DType::i64), 8, DType::f64);
           return Exprs{hot, stop_gradient(x), mesh::shift(x, b, -5, true) * 0.0};
         }),

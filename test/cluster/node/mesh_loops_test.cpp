@@ -7,7 +7,7 @@
 #include <troupe/autodiff/gradients.hpp>
 #include <troupe/controlflow/functional.hpp>
 #include <troupe/functions.hpp>
-#include <troupe/test/support/cluster/meshes.hpp>
+#include <troupe/test/support/cluster/mesh_networks.hpp>
 
 using namespace troupe;
 using namespace troupe::test;
@@ -22,12 +22,7 @@ Counts inside(const BuildMesh& build, const char* axes, const char* layout) {
   Graph g;
   const MeshCase c = build(g);
   const auto spmd = spmd_of(g, fed(c), c.fetches, {mesh_of(axes, places()[0]), Layout(layout)});
-  Counts counts;
-  BOOST_TEST(!spmd.flows.empty());
-  for (const auto& [id, flow] : spmd.flows)
-    for (const auto& sub : flow.subs)
-      for (const auto& [op, n] : counts_of(*sub)) counts[op] += n;
-  return counts;
+  return counts_inside(spmd);
 }
 
 const Dim batch{"batch", 4}, depth{"depth", 4}, next_depth{"next", 4};
@@ -110,22 +105,53 @@ BOOST_AUTO_TEST_CASE(gradients_go_through_loops_on_pieces) {
   BOOST_TEST((inside(build, "r:2", "batch:r") == kNone));
 }
 
-BOOST_AUTO_TEST_CASE(scans_run_on_pieces) {
-  const Dim time{"time", 5};
-  const BuildMesh build = [&](Graph& g) {
+BOOST_AUTO_TEST_CASE(sums_of_iterations_cross_devices_after_the_loop) {
+  const BuildMesh build = [](Graph& g) {
     MeshCase c;
-    const Expr x = input(c, g, "x", counted({5, 4, 4}, 0.02, -0.7), {time, batch, depth});
+    const Expr x = input(c, g, "x", counted({4, 4}, 0.1, -0.7), {batch, depth});
     const Expr w = input(c, g, "w", counted({4, 4}, 0.05, -0.3), {depth, next_depth});
-    const Expr h0 = input(c, g, "h", counted({4, 4}, 0), {batch, depth});
-    const Expr states = scan(
-        [&](Expr h, Expr at) {
-          return tanh(mesh::named(matmul(h, w), {batch, depth}) + at);
+    const Expr b = input(c, g, "b", counted({4}, 0.05, -0.1), {next_depth});
+    const auto [v, total, unused] = for_loop(
+        0, 3,
+        [&](Expr, Expr u, Expr sum_of_squares, Expr largest) {
+          const Expr next = tanh(matmul(u, w) + b);
+          return std::tuple{mesh::named(next, {batch, depth}), sum_of_squares + sum(next * next),
+                            maximum(largest, reduce_max(next, {0, 1}))};
         },
-        x, h0);
-    c.fetches = gradients(sum(states * states), {x, w});
-    c.fetches.push_back(states);
+        std::tuple{x, g.constant(Tensor::scalar(0.0)), g.constant(Tensor::scalar(0.0))});
+    // The bias's gradient is a sum over rows, and no product of saved lists.
+    c.fetches = gradients(sum(v * v) + total, {x, w, b});
+    c.fetches.insert(c.fetches.end(), {v, total, unused});
     return c;
   };
+  check(build,
+        {{"r:2", "batch:r", {{"MeshAllReduce", 4}}}, {"p:4", "batch:p", {{"MeshAllReduce", 4}}}});
+  // The maximum alone is needed in each iteration.
+  BOOST_TEST((inside(build, "r:2", "batch:r") == all_reduces(1)));
+}
+
+BOOST_AUTO_TEST_CASE(a_sum_that_the_body_reads_crosses_devices_in_the_loop) {
+  const BuildMesh build = [](Graph& g) {
+    MeshCase c;
+    const Expr x = input(c, g, "x", counted({4, 4}, 0.1, -0.7), {batch, depth});
+    const auto [v, total] = for_loop(
+        0, 3,
+        [&](Expr, Expr u, Expr sum_of_all) {
+          return std::tuple{u * 0.5 + sum_of_all * 0.01, sum_of_all + sum(u)};
+        },
+        std::tuple{x, g.constant(Tensor::scalar(0.0))});
+    c.fetches = {v, total};
+    return c;
+  };
+  check(build,
+        {{"r:2", "batch:r", all_reduces(1)}, {"r:2;c:2", "batch:r;depth:c", all_reduces(2)}});
+}
+
+BOOST_AUTO_TEST_CASE(scans_run_on_pieces) {
+  const BuildMesh build = scan_of(batch, depth, next_depth, counted({5, 4, 4}, 0.02, -0.7),
+                                  [](const Expr& h, const Expr& at, const Expr& w) {
+                                    return tanh(mesh::named(matmul(h, w), {batch, depth}) + at);
+                                  });
   check(build, {{"r:2", "batch:r", all_reduces(1)}});
   BOOST_TEST((inside(build, "r:2", "batch:r") == kNone));
 }

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include <troupe/actors/engine/engine_impl.hpp>
 #include <troupe/autodiff/gradients.hpp>
 #include <troupe/autodiff/optimizer.hpp>
 #include <troupe/controlflow/functional.hpp>
@@ -18,7 +19,7 @@
 #include <troupe/ops/mesh/functions.hpp>
 #include <troupe/ops/mesh/mesh.hpp>
 #include <troupe/ops/mesh/spmd.hpp>
-#include <troupe/test/support/cluster/meshes.hpp>
+#include <troupe/test/support/cluster/mesh_networks.hpp>
 
 using namespace troupe;
 using namespace troupe::test;
@@ -506,35 +507,133 @@ BOOST_AUTO_TEST_CASE(layouts_that_do_not_fit_are_refused_with_the_line) {  // V1
   refuses("r:2", "a:r", {"mesh_test.cpp:", "axis 'r' of 2 devices", "dimension 'a' of size 5"});
   refuses("r:2", "b:r;n:r", {"mesh_test.cpp:", "'b' and 'n'", "mesh axis 'r'"});
   refuses("r:2", "b:cols", {"axis 'cols', which mesh r:2 lacks"});
-  const auto spmd = spmd_of(g, fed(c), c.fetches, {mesh_of("r:2", here), Layout("b:r;z:r")});
-  BOOST_TEST(spmd.told.back() == "layout 'b:r;z:r': no tensor has a dimension 'z'");
+}
+
+BOOST_AUTO_TEST_CASE(compile_warns_of_a_rule_for_a_dimension_that_no_tensor_has) {
+  const Dim batch{"batch", 4}, hidden{"hidden", 6};
+  Graph g;
+  MeshCase c;
+  c.fetches = {tanh(input(c, g, "x", counted({4, 6}), {batch, hidden}))};
+  Engine engine;
+  CompileOptions options;
+  options.mesh = Partitioning{mesh_of("r:2", places()[0]), Layout("batch:r;hiden:r;z:r")};
+  const Function f = engine.compile(g, fed(c), c.fetches, options);
+  const std::vector<std::string> warned{
+      "layout 'batch:r;hiden:r;z:r': no tensor has a dimension 'hiden'; did you mean 'hidden'?",
+      "layout 'batch:r;hiden:r;z:r': no tensor has a dimension 'z'"};
+  BOOST_TEST(f.warnings() == warned, boost::test_tools::per_element());
+}
+
+// ---- instances of one program
+
+namespace {
+
+// A product whose inner dimension is split, of rows that are looked up: `ids` may be wrong.
+struct LookUp {
+  Graph g;
+  MeshCase c;
+  explicit LookUp(const std::vector<std::int64_t>& ids) {
+    const Dim batch{"batch", 4}, row{"row", 3}, k{"k", 4};
+    const Expr at = g.input("ids", DType::i64, {4});
+    c.feeds.emplace_back(at, Tensor::of(ids, {4}));
+    const Expr table = input(c, g, "table", counted({3, 4}), {row, k});
+    const Expr rows = mesh::named(gather(table, mesh::named(at, {batch})), {batch, k});
+    c.fetches = {mesh::sum(rows * rows, {batch, k})};
+  }
+};
+
+int count(const std::string& text, const std::string& part) {
+  int n = 0;
+  for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++n;
+  return n;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(a_plan_has_one_size_for_all_meshes) {
+  std::vector<std::size_t> sizes;
+  std::vector<std::size_t> partitions;
+  for (const int devices : {2, 8, 64, 512}) {
+    const Dim batch{"batch", 512}, in{"in", 4}, out{"out", 2};
+    Graph g;
+    const Expr x = g.input("x", DType::f32, {512, 4});
+    const Variable w = g.variable("w", DType::f32, {4, 2}, Initializer::constant(0.5));
+    const Expr loss = mean(square(mesh::einsum(
+        {mesh::named(x, {batch, in}), mesh::named(w.read(), {in, out})}, {batch, out})));
+    const Expr step = Sgd({.learning_rate = 0.1}).minimize(loss, {w});
+    std::vector<std::string> names;
+    for (int i = 0; i < devices; ++i) names.push_back("cpu:" + std::to_string(i));
+    CompileOptions options;
+    options.mesh = Partitioning{Mesh("p:" + std::to_string(devices), names), Layout("batch:p")};
+    Engine engine;
+    const auto compiled = engine.impl().compile(g, {x.edge()}, {loss.edge(), step.edge()}, options);
+    const detail::Plan& plan = *compiled->troupe.plan;
+    std::size_t nodes = 0;
+    for (const detail::PartitionPlan& p : plan.partitions)
+      for (const detail::FramePlan& f : p.frames) nodes += f.nodes.size();
+    sizes.push_back(nodes);
+    partitions.push_back(plan.partitions.size());
+    BOOST_TEST(compiled->troupe.partitions.empty());
+    if (devices > 64) continue;
+    const auto running = engine.impl().current(compiled);
+    BOOST_TEST(running->troupe.partitions.size() ==
+               plan.partitions.size() - 1 + static_cast<std::size_t>(devices));
+    BOOST_TEST(engine.impl().current(compiled) == running);
+  }
+  for (std::size_t i = 1; i < sizes.size(); ++i) {
+    BOOST_TEST(sizes[i] == sizes[0]);
+    BOOST_TEST(partitions[i] == partitions[0]);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(explain_states_whether_devices_run_instances) {
+  LookUp of({0, 1, 2, 0});
+  Engine engine;
+  CompileOptions options;
+  options.mesh = Partitioning{mesh_of("p:4", places()[0]), Layout("batch:p")};
+  const auto explained = [&] {
+    return engine.compile(of.g, fed(of.c), of.c.fetches, options).explain();
+  };
+  BOOST_TEST(count(explained(), "4 devices run instances of one program") == 1);
+  options.skip_passes = kCopies;
+  BOOST_TEST(count(explained(), "instances") == 0);
+  options.skip_passes.clear();
+  of.c.fetches.push_back(of.c.feeds[0].first);
+  BOOST_TEST(
+      count(explained(), "nodes are copied to 4 devices, because a feed is fetched as it is") == 1);
+}
+
+BOOST_AUTO_TEST_CASE(an_error_of_an_instance_names_its_device_and_line) {
+  for (const Place& place : places()) {
+    if (place.nodes > 1) continue;
+    Engine engine;
+    const Partitioning p{mesh_of("p:4", place), Layout("batch:p")};
+    LookUp wrong({0, 1, 7, 0}), right({0, 1, 2, 0});
+    // The others wait for the sum of the third one.
+    BOOST_CHECK_EXCEPTION(run(engine, wrong.g, wrong.c, p), Error, [&](const Error& e) {
+      const std::string text = e.what();
+      BOOST_TEST_MESSAGE(text);
+      return text.find("mesh_test.cpp:") != std::string::npos &&
+             text.find(" on " + place.devices[2]) != std::string::npos && count(text, "7") > 0;
+    });
+    BOOST_TEST(run(engine, right.g, right.c, p)[0].at(0) == 14 + 126 + 366 + 14.0);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(instances_that_wait_end_when_their_run_is_cancelled) {
+  Engine engine;
+  check_cancelled_members_end(engine, {mesh_of("p:4", places()[0]), Layout("batch:p")});
 }
 
 // ---- training
 
 namespace {
 
-// The losses of ten steps of momentum on a network of two layers.
+// The losses of ten steps of momentum.
 std::vector<double> losses(Engine& engine, const std::optional<Partitioning>& p) {
-  const Dim batch{"batch", 8}, in{"in", 6}, hidden{"hidden", 4}, out{"out", 2};
-  Graph g;
-  const Expr fed_x = g.input("x", DType::f64, {8, 6}), fed_t = g.input("t", DType::f64, {8, 2});
-  const Expr x = mesh::named(fed_x, {batch, in}), t = mesh::named(fed_t, {batch, out});
-  const Variable a = g.variable("a", DType::f64, {6, 4}, Initializer::normal(0, 0.5, 1));
-  const Variable b = g.variable("b", DType::f64, {4}, Initializer::constant(0.1));
-  const Variable v = g.variable("v", DType::f64, {4, 2}, Initializer::normal(0, 0.5, 2));
-  const Expr h = tanh(mesh::einsum({x, mesh::named(a.read(), {in, hidden})}, {batch, hidden}) +
-                      mesh::named(b.read(), {hidden}));
-  const Expr y = mesh::einsum({h, mesh::named(v.read(), {hidden, out})}, {batch, out});
-  const Expr loss = mean(squared_difference(y, t));
-  const Expr step = Momentum({.learning_rate = 0.2}).minimize(loss, {a, b, v});
-  CompileOptions options;
-  options.mesh = p;
-  const Function train = engine.compile(g, {fed_x, fed_t}, {loss, step}, options);
-  std::vector<double> all;
-  for (int i = 0; i < 10; ++i)
-    all.push_back(train({counted({8, 6}, 0.03, -0.7), counted({8, 2}, -0.1, 0.8)})[0].at(0));
-  return all;
+  TwoLayers network({8, 6, 4, 2}, Momentum({.learning_rate = 0.2}));
+  return losses_of(network.compile(engine, p), 10, counted({8, 6}, 0.03, -0.7),
+                   counted({8, 2}, -0.1, 0.8));
 }
 
 }  // namespace

@@ -203,6 +203,27 @@ BOOST_AUTO_TEST_CASE(cancelling_and_timing_out_answer_at_once) {
   still_computes(nodes, kB);
 }
 
+BOOST_AUTO_TEST_CASE(values_that_are_not_finite_on_another_node_are_named) {
+  Nodes nodes(2);
+  Graph g;
+  Expr x = g.input("x", DType::f64, {});
+  const int line = __LINE__ + 5;
+  auto [n, last] = while_loop([](Expr i, Expr) { return i < 20; },
+                              [&](Expr i, Expr v) {
+                                Expr below = v - 1.0;
+                                auto there = g.on_device(kB);
+                                return std::tuple{i + 1, sqrt(below)};
+                              },
+                              std::tuple{g.constant(0), x}, {.name = "train"});
+  const Function f = nodes.engine().compile(g, {x}, {last}, {.check_finite = true});
+  // 17, 4, 1.73, 0.86, and no root of a number below 0
+  const std::string why = refusal([&] { f({Tensor::scalar(17.0)}); }, Code::invalid_argument);
+  BOOST_TEST(says(why, {"Sqrt", "node_test.cpp:" + std::to_string(line),
+                        "iteration 3 of loop 'train", "nan"}),
+             why);
+  still_computes(nodes, kB);
+}
+
 BOOST_AUTO_TEST_CASE(a_node_that_leaves_ends_its_runs_and_no_others) {
   Nodes nodes(3);
   Graph g, h;
@@ -223,7 +244,7 @@ BOOST_AUTO_TEST_CASE(a_node_that_leaves_ends_its_runs_and_no_others) {
 }
 
 // Its part of the plan does not show the consumers of its outputs.
-BOOST_AUTO_TEST_CASE(what_a_node_outside_of_loops_owes_is_named_when_it_leaves) {
+BOOST_AUTO_TEST_CASE(node_that_left_names_its_missing_values_outside_of_loops) {
   Nodes nodes(3);
   Graph g;
   Expr never = endless(g, kC), y;

@@ -77,7 +77,7 @@ BOOST_AUTO_TEST_CASE(an_op_runs_on_the_node_and_its_result_stays_until_it_is_rea
   });
 }
 
-BOOST_AUTO_TEST_CASE(a_chain_of_ops_waits_for_no_round_trip_and_few_messages_carry_it) {
+BOOST_AUTO_TEST_CASE(chain_of_ops_takes_few_messages_and_no_round_trip) {
   over_two_nodes([](Nodes& nodes, Eager& e) {
     auto there = e.on_device(kB);
     const Expr one = e.constant(vector_of({1}));
@@ -108,7 +108,7 @@ BOOST_AUTO_TEST_CASE(values_that_are_dropped_are_freed_on_the_node) {
   });
 }
 
-BOOST_AUTO_TEST_CASE(an_error_of_an_op_names_the_op_and_its_line_when_a_value_is_read) {
+BOOST_AUTO_TEST_CASE(reading_a_value_reports_the_failed_op_and_its_line) {
   over_two_nodes([](Nodes&, Eager& e) {
     auto there = e.on_device(kB);
     const Expr x = e.constant(vector_of({1, 2, 3}));
@@ -193,7 +193,7 @@ BOOST_AUTO_TEST_CASE(a_tape_differentiates_ops_and_variables_of_the_node) {
   });
 }
 
-BOOST_AUTO_TEST_CASE(a_traced_function_runs_on_the_node_as_one_call_and_its_results_stay) {
+BOOST_AUTO_TEST_CASE(traced_function_runs_as_one_call_and_its_results_stay_remote) {
   over_two_nodes([](Nodes& nodes, Eager& e) {
     Variable count;
     auto step = function("step", [&](Expr x) {
@@ -238,7 +238,7 @@ BOOST_AUTO_TEST_CASE(an_error_in_a_traced_function_names_it_and_the_line_inside)
   });
 }
 
-BOOST_AUTO_TEST_CASE(lists_strings_control_flow_and_shapes_that_depend_on_data_work_there) {
+BOOST_AUTO_TEST_CASE(remote_node_runs_lists_strings_control_flow_and_open_shapes) {
   over_two_nodes([](Nodes&, Eager& e) {
     auto there = e.on_device(kB);
     const Expr x = e.constant(vector_of({1, -2, 3}));
@@ -293,7 +293,7 @@ BOOST_AUTO_TEST_CASE(a_scope_that_only_reads_ends_on_the_node) {
   BOOST_TEST(nodes.log().empty());
 }
 
-BOOST_AUTO_TEST_CASE(a_scope_above_the_limit_of_the_node_is_refused_and_others_go_on) {
+BOOST_AUTO_TEST_CASE(node_refuses_a_scope_above_its_limit_and_serves_the_others) {
   Nodes nodes(2);
   Eager e(nodes.engine());
   auto there = e.on_device(kB);
@@ -411,7 +411,7 @@ BOOST_AUTO_TEST_CASE(a_device_that_the_node_does_not_have_fails_what_runs_there)
   });
 }
 
-BOOST_AUTO_TEST_CASE(the_values_of_a_lost_node_are_errors_and_its_next_life_computes_anew) {
+BOOST_AUTO_TEST_CASE(values_of_a_lost_node_are_errors_and_its_restart_computes) {
   Nodes nodes(2);
   Eager e(nodes.engine());
   Expr x;
@@ -545,7 +545,7 @@ class Liar final : public TransportListener {
 };
 
 EagerStep put(std::uint64_t id) {
-  EagerStep step{EagerStep::What::put, 0, 1, id};
+  EagerStep step{EagerStep::Kind::put, 0, 1, id};
   step.value = Tensor::scalar(1.f);
   return step;
 }
@@ -554,18 +554,18 @@ EagerStep put(std::uint64_t id) {
 
 // Names are those of its own session: another's values, freed ones and invented ones are not there.
 BOOST_AUTO_TEST_CASE(a_peer_that_names_what_is_not_its_own_is_disconnected) {
-  using What = EagerStep::What;
+  using Kind = EagerStep::Kind;
   const std::vector<std::pair<std::string, std::vector<EagerStep>>> lies = {
-      {"a read", {{What::read, 9, 1, 77}}},
-      {"a release", {{What::release, 0, 1, 77}}},
-      {"a second release", {put(5), {What::release, 0, 1, 5}, {What::release, 0, 1, 5}}},
+      {"a read", {{Kind::read, 9, 1, 77}}},
+      {"a release", {{Kind::release, 0, 1, 77}}},
+      {"a second release", {put(5), {Kind::release, 0, 1, 5}, {Kind::release, 0, 1, 5}}},
       {"a number twice", {put(5), put(5)}},
       {"no number", {put(0)}},
-      {"a call", {{What::call, 9, 1, 77, {}, {6}}}},
-      {"an input of a list", {{What::pack, 0, 1, 6, {77}}}},
-      {"a list of what is none", {put(5), {What::unpack, 0, 1, 5, {}, {6}}}},
-      {"a program", {{What::drop, 0, 1, 77}}},
-      {"after the end", {{What::end, 0, 1}, {What::read, 9, 1, 77}}},
+      {"a call", {{Kind::call, 9, 1, 77, {}, {6}}}},
+      {"an input of a list", {{Kind::pack, 0, 1, 6, {77}}}},
+      {"a list of what is none", {put(5), {Kind::unpack, 0, 1, 5, {}, {6}}}},
+      {"a program", {{Kind::drop, 0, 1, 77}}},
+      {"after the end", {{Kind::end, 0, 1}, {Kind::read, 9, 1, 77}}},
       {"no steps", {}}};
   for (const auto& [what, steps] : lies) {
     BOOST_TEST_CONTEXT(what) {
@@ -579,7 +579,7 @@ BOOST_AUTO_TEST_CASE(a_peer_that_names_what_is_not_its_own_is_disconnected) {
   Nodes nodes(1, stepped(1), Between::simulation);
   Liar b(nodes);
   BOOST_REQUIRE(nodes.until(5s, [&] { return nodes[0].nodes().size() == 2; }));
-  b.say(EagerSteps{1, {put(5), {What::read, 9, 1, 5}}});
+  b.say(EagerSteps{1, {put(5), {Kind::read, 9, 1, 5}}});
   BOOST_TEST(nodes.until(5s, [&] { return b.results.size() > 0; }));
   BOOST_TEST(!b.is_lost);
   BOOST_TEST(b.results[0].results[0].value.tensor().at(0) == 1);

@@ -93,7 +93,7 @@ BOOST_AUTO_TEST_CASE(a_container_is_cleared) {
 
 // A node that names the container itself keeps its own states, and a user of a value of it gets the
 // error of its loss after a clearing as before.
-BOOST_AUTO_TEST_CASE(what_a_clearing_spares_is_missed_when_it_is_lost) {
+BOOST_AUTO_TEST_CASE(state_that_a_clearing_spares_is_reported_when_lost) {
   Nodes nodes(2, {}, Between::handles, {}, {}, {}, "models");
   Graph g;
   Variable v;
@@ -114,7 +114,7 @@ BOOST_AUTO_TEST_CASE(what_a_clearing_spares_is_missed_when_it_is_lost) {
 
 // Each thread waits until its node has room, because a sender of more than the node buffers is
 // disconnected.
-BOOST_AUTO_TEST_CASE(threads_set_variables_at_once_that_are_larger_than_what_may_wait) {
+BOOST_AUTO_TEST_CASE(threads_set_variables_larger_than_the_quota_at_once) {
   constexpr int kThreads = 4, kTimes = 50, kElements = 10'000;
   Nodes nodes(2, {}, Between::handles, {}, {}, EarlyLimits{.bytes = 1000});
   Graph g;
@@ -224,7 +224,7 @@ BOOST_AUTO_TEST_CASE(a_value_that_is_lost_with_its_node_is_not_taken_for_another
 }
 
 // It is not made on another node either, where the constraint would have it made.
-BOOST_AUTO_TEST_CASE(a_value_that_is_lost_with_one_of_several_nodes_is_not_taken_for_another) {
+BOOST_AUTO_TEST_CASE(value_lost_with_one_of_several_nodes_is_not_replaced) {
   Nodes nodes(1);
   for (const char* name : {"b", "c"}) nodes.add(name, {}, "gpu=yes");
   for (std::size_t i = 0; i < nodes.size(); ++i) nodes[i].wait_for({"a", "b", "c"}, 60s);

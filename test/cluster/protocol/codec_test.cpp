@@ -9,7 +9,7 @@
 
 #include <msgpack.hpp>
 
-#include <troupe/actors/plan/pipeline.hpp>
+#include <troupe/actors/plan/pass_order.hpp>
 #include <troupe/actors/plan/plan_part.hpp>
 #include <troupe/cluster/protocol/messages.hpp>
 #include <troupe/cluster/protocol/program_codec.hpp>
@@ -357,7 +357,7 @@ BOOST_AUTO_TEST_CASE(loops_that_are_not_closed_where_they_start_are_refused) {
                   {"NextIteration", "closes a loop at Constant", "which is no Merge"}));
 }
 
-BOOST_AUTO_TEST_CASE(what_is_constant_in_a_loop_is_not_taken_from_another_device) {
+BOOST_AUTO_TEST_CASE(loop_constant_is_not_taken_from_another_device) {
   Placed placed;
   Graph& g = placed.program.graph;
   Expr x = g.input("x", DType::f32, Shape{});
@@ -404,7 +404,7 @@ BOOST_AUTO_TEST_CASE(a_node_gets_the_constants_that_it_uses) {
   BOOST_TEST(!value_there(at_c));
 }
 
-BOOST_AUTO_TEST_CASE(what_a_node_lacks_is_named) {
+BOOST_AUTO_TEST_CASE(codec_names_the_op_that_a_node_lacks) {
   Graph g;
   Placed placed = placed_program(g);
   OpDef unknown;

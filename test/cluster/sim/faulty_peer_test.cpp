@@ -81,7 +81,7 @@ double expected_of_nested() {
 
 }  // namespace
 
-BOOST_AUTO_TEST_CASE(what_is_repeated_changes_nothing) {
+BOOST_AUTO_TEST_CASE(repeated_messages_change_nothing) {
   std::uint64_t refused = 0;
   std::vector<std::string> log;
   for (std::uint64_t seed = 1; seed <= 30; ++seed) {
@@ -110,7 +110,7 @@ BOOST_AUTO_TEST_CASE(what_is_repeated_changes_nothing) {
 
 // A failed allocation, for example. The sender is in the middle of a turn, and its other messages
 // for that node are gone.
-BOOST_AUTO_TEST_CASE(what_cannot_be_sent_ends_its_run_and_no_other) {
+BOOST_AUTO_TEST_CASE(message_that_cannot_be_sent_fails_its_run_alone) {
   for (std::uint64_t seed = 1; seed <= 30; ++seed) BOOST_TEST_CONTEXT("seed " << seed) {
       // messages of tokens that b still sends before one fails; below 0: none does
       const auto left = std::make_shared<std::atomic<int>>(-1);
@@ -132,13 +132,13 @@ BOOST_AUTO_TEST_CASE(what_cannot_be_sent_ends_its_run_and_no_other) {
       compare(f({}), {{expected, expected}}, "before");
       *left = static_cast<int>(seed % 12);
       const std::string why = refusal([&] { f({}); }, Code::resource_exhausted);
-      BOOST_TEST(why.find("so the run was given up: no memory to send it") != std::string::npos,
+      BOOST_TEST(why.find("so the run was cancelled: no memory to send it") != std::string::npos,
                  why);
       compare(f({}), {{expected, expected}}, "after");
     }
 }
 
-BOOST_AUTO_TEST_CASE(what_is_repeated_of_calls_changes_nothing) {
+BOOST_AUTO_TEST_CASE(repeated_messages_of_calls_change_nothing) {
   std::uint64_t refused = 0;
   std::vector<std::string> log;
   for (std::uint64_t seed = 1; seed <= 30; ++seed) {
@@ -259,7 +259,7 @@ BOOST_AUTO_TEST_CASE(nonsense_ends_sessions_and_nothing_else) {
 }
 
 // c sends b more tokens than b keeps for a run that a has not begun there: a's way to b is slow.
-BOOST_AUTO_TEST_CASE(what_is_early_is_bounded_for_each_peer) {
+BOOST_AUTO_TEST_CASE(early_messages_are_bounded_for_each_peer) {
   for (const EarlyLimits& limits : {EarlyLimits{.messages = 4}, EarlyLimits{.bytes = 1000}}) {
     Nodes nodes(3, stepped_partitions(1), Between::simulation, {}, {}, limits);
     Graph g;

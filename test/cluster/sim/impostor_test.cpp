@@ -114,7 +114,7 @@ BOOST_AUTO_TEST_CASE(a_peer_delivers_what_is_fetched_from_it) {
   BOOST_TEST(s.run().ok());
 }
 
-BOOST_AUTO_TEST_CASE(and_nothing_that_is_fetched_elsewhere) {
+BOOST_AUTO_TEST_CASE(peer_that_delivers_the_fetch_of_another_fails_the_run) {
   for (const std::int32_t index : {1, 2, -1}) {
     Scene s;
     s.b.fetches = {{0, Tensor::of<float>({2, 4})}, {index, Tensor::of<float>({7, 7})}};
@@ -126,7 +126,7 @@ BOOST_AUTO_TEST_CASE(and_nothing_that_is_fetched_elsewhere) {
 
 // A run does not end well without its fetched values either: its caller would get nothing for a
 // tensor.
-BOOST_AUTO_TEST_CASE(nor_less_than_is_fetched_from_it) {
+BOOST_AUTO_TEST_CASE(impostor_that_omits_fetched_values_fails_the_run) {
   const Tensor right = Tensor::of<float>({2, 4});
   for (const bool is_twice : {false, true}) {
     Scene s;
@@ -366,7 +366,7 @@ BOOST_AUTO_TEST_CASE(a_variable_of_another_kind_than_declared) {
   wrong[2].initial.value = Tensor();
   wrong[3].values[0].depth = 1;
   for (const StateSpec& spec : wrong)
-    BOOST_TEST(says(asked(spec), {"a variable whose first value is another than it says"}));
+    BOOST_TEST(says(asked(spec), {"a variable whose initial value differs from its description"}));
   StateSpec open = right;
   open.values[0].shape = Shape{kAny};  // which its first value fits
   BOOST_TEST(says(asked(open), {"a variable of no known shape"}));
@@ -464,7 +464,7 @@ BOOST_AUTO_TEST_CASE(answers_that_are_not_read_are_bounded_by_bytes) {
   BOOST_TEST(until(2s, [&] { return s.b.answers == 7; }));
   BOOST_TEST(!s.b.is_lost, s.b.why.message());
   BOOST_REQUIRE(s.b.inspected.size() == 1u);
-  BOOST_TEST(says(s.b.inspected[0].message(), {"it has not read what it was answered before"}),
+  BOOST_TEST(says(s.b.inspected[0].message(), {"it has not read its earlier answers"}),
              s.b.inspected[0].message());
 }
 
@@ -481,7 +481,7 @@ BOOST_AUTO_TEST_CASE(a_node_that_sends_for_another_is_disconnected) {
   Scene s;
   s.b.gossip("c");
   BOOST_TEST(s.nodes.until(5s, [&] { return s.b.is_lost; }));
-  BOOST_TEST(says(s.b.why.message(), {"what another node would say"}));
+  BOOST_TEST(says(s.b.why.message(), {"gossip in the name of another node"}));
 }
 
 BOOST_AUTO_TEST_CASE(members_that_are_none_are_no_news) {

@@ -352,7 +352,7 @@ BOOST_AUTO_TEST_CASE(partitions_deaths_and_farewells_leave_every_session_whole) 
   BOOST_TEST(totals.losses > 0);
 }
 
-BOOST_AUTO_TEST_CASE(the_same_seed_gives_the_same_schedule) {
+BOOST_AUTO_TEST_CASE(simulation_repeats_the_schedule_of_a_seed) {
   for (const std::uint64_t seed : {3, 4, 5}) {
     Totals totals;
     std::vector<std::string> first, second, other;

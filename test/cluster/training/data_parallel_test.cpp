@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <troupe/autodiff/gradients.hpp>
@@ -55,6 +56,13 @@ struct Program {
   std::unique_ptr<Engine> alone;
 };
 
+// Errors, `explain` and the page show these lines, which must be the caller's.
+void check_lines(const Graph& g) {
+  for (std::int32_t id = 0; id < g.size(); ++id)
+    BOOST_TEST(std::string_view(g.node(id).site.file).ends_with("data_parallel_test.cpp"),
+               g.describe(id));
+}
+
 Tensor numbers(std::int64_t rows, std::int64_t columns, int salt) {
   Tensor t = Tensor::zeros(DType::f64, {rows, columns});
   for (std::int64_t i = 0; i < t.elements(); ++i)
@@ -100,6 +108,7 @@ std::vector<Tensor> trained(const Where& place, bool is_mirrored, const MakeStep
         loss_of(of, p.g.constant(numbers(kRows, kColumns, 10 + r)), p.g.constant(ids_of(r))));
   }
   const data_parallel::Step step = make(p, losses, shared, mirrored);
+  check_lines(p.g);
   const Function train = p.engine().compile(p.g, {}, {step.loss, step.train});
   if (is_mirrored) p.engine().run(p.g, {}, {MirroredVariable::start(mirrored)});
   for (int i = 0; i < 3; ++i) train({});
@@ -188,7 +197,7 @@ BOOST_AUTO_TEST_CASE(clipping_is_by_the_norm_of_all_replicas) {
 
 // Values are made in the order 3, 2, 1, 0, as a backward pass makes those of layers: two fit into a
 // bucket, which waits for no other value.
-BOOST_AUTO_TEST_CASE(a_bucket_has_values_that_follow_each_other_and_waits_for_no_others) {
+BOOST_AUTO_TEST_CASE(bucket_holds_consecutive_values_and_waits_for_no_others) {
   Graph g;
   const Group group("replicas", {"/node:a/cpu:0", "/node:b/cpu:0"});
   const Expr x = g.input("x", DType::f32, {2});
@@ -236,6 +245,7 @@ BOOST_AUTO_TEST_CASE(local_sgd_averages_copies_after_each_few_steps) {
       }
       const data_parallel::Step step =
           data_parallel::local_sgd(p.group, losses, {v}, Sgd({.learning_rate = 0.25}), every);
+      check_lines(p.g);
       const Function train = p.engine().compile(p.g, {}, {step.loss, step.train});
       for (int i = 0; i < 4; ++i) train({});
       for (int r = 0; r < kReplicas; ++r)
@@ -309,7 +319,7 @@ BOOST_AUTO_TEST_CASE(members_without_rows_count_for_nothing_in_global_batch_norm
 }
 
 // Each replica's loss depends on the copies of all, by the moments.
-BOOST_AUTO_TEST_CASE(step_by_collectives_is_the_synchronous_one_of_losses_that_share_moments) {
+BOOST_AUTO_TEST_CASE(collective_step_equals_synchronous_with_shared_moments) {
   const Sgd optimizer({.learning_rate = 0.5});
   std::vector<std::vector<double>> got;
   for (const bool is_mirrored : {false, true})
@@ -342,6 +352,28 @@ BOOST_AUTO_TEST_CASE(step_by_collectives_is_the_synchronous_one_of_losses_that_s
   BOOST_TEST(got[0] != numbers(kColumns, 5, 1).to_vector<double>());
   for (std::size_t i = 1; i < got.size(); ++i)
     BOOST_TEST(got[i] == got[0], tools::tolerance(1e-9) << tools::per_element());
+}
+
+BOOST_AUTO_TEST_CASE(nodes_of_collectives_carry_the_line_of_the_call) {
+  for (const int members : {2, 3, 8, 9}) {
+    std::vector<std::string> devices;
+    for (int i = 0; i < members; ++i) devices.push_back(fmt::format("cpu:{}", i));
+    const Group group("all", devices);
+    for (const std::int64_t rows : {1, 64 * 1024}) {
+      Graph g;
+      Exprs xs;
+      for (int i = 0; i < members; ++i)
+        xs.push_back(g.input(fmt::format("x{}", i), DType::f32, {members * rows, members}));
+      all_reduce(group, xs);
+      all_reduce(group, {xs, xs}, Combine::mean);
+      reduce(group, xs, 1, Combine::max);
+      reduce_scatter(group, xs, 0);
+      all_gather(group, xs, 0);
+      all_to_all(group, xs, 0, 1);
+      barrier(group, shift(group, broadcast(group, xs[0]), 1));
+      check_lines(g);
+    }
+  }
 }
 
 BOOST_AUTO_TEST_CASE(all_reduces_of_many_members_have_one_order) {

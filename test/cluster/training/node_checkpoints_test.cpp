@@ -8,7 +8,10 @@
 
 #include <fmt/format.h>
 
+#include <troupe/actors/engine/engine_impl.hpp>
+#include <troupe/actors/engine/state_table.hpp>
 #include <troupe/cluster/checkpoint/node_folders.hpp>
+#include <troupe/cluster/inspect/inspection_json.hpp>
 #include <troupe/cluster/node/checkpoint_service.hpp>
 #include <troupe/cluster/node/fence_scope.hpp>
 #include <troupe/cluster/training/training_runs.hpp>
@@ -129,7 +132,7 @@ BOOST_AUTO_TEST_CASE(another_driver_goes_on_over_other_nodes) {
   check_same_weights(world.folders({"b", "c", "d"}).read({20, 2}), wanted);
 }
 
-BOOST_AUTO_TEST_CASE(a_damaged_shard_is_taken_from_a_copy_else_the_checkpoint_before) {
+BOOST_AUTO_TEST_CASE(restore_replaces_a_damaged_shard_by_a_copy_or_goes_back) {
   const auto wanted = wanted_after(12);
   for (const bool has_copy : {true, false}) {
     World world(3);
@@ -154,6 +157,60 @@ BOOST_AUTO_TEST_CASE(a_damaged_shard_is_taken_from_a_copy_else_the_checkpoint_be
     BOOST_TEST((has_copy || (world.said(file) && world.said("chunk 0"))));
     check_same_weights(both.read({12, 2}), wanted);
   }
+}
+
+// A variable beside replica 1, which is on c; the driver has the others.
+BOOST_AUTO_TEST_CASE(a_node_restores_its_variables_from_its_own_disk) {
+  const auto wanted = wanted_after(12);
+  for (const bool is_damaged : {false, true}) {
+    World world(3);
+    Training(world.nodes[0], world.options(), small_network, small_rows).run(8);
+    if (is_damaged)
+      for (const ShardEntry& shard : world.folders({"b", "c"}).manifest({8, 1}).shards) {
+        const std::string path = world.shards_of("c") + "/" + shard.file;
+        write_file(path, read_file(path).substr(1));
+      }
+    world.lines.clear();
+    Training again(world.nodes[0], world.options(), small_network, small_rows);
+    again.run(12);
+    BOOST_TEST(world.said(" values by their nodes") != is_damaged);
+    BOOST_TEST(world.said("nodes do not restore demo/step-8.epoch-1.json by themselves") ==
+               is_damaged);
+    BOOST_TEST(again.counters().steps == 4);
+    check_same_weights(world.folders({"b", "c"}).read({12, 2}), wanted);
+  }
+}
+
+// Another node than the manifest's may have the name of one of its files.
+BOOST_AUTO_TEST_CASE(a_node_refuses_a_file_that_its_manifest_does_not_describe) {
+  using Kind = CheckpointRequest::Kind;
+  World world(3);
+  Training(world.nodes[0], world.options(), small_network, small_rows).run(4);
+  const Manifest m = world.folders({"b", "c"}).manifest({4, 1});
+  const auto put = [&](const std::vector<std::string>& names, std::uint64_t count,
+                       std::vector<std::uint64_t> sums, std::uint64_t epoch = 1) {
+    CheckpointRequest ask;
+    ask.kind = Kind::put;
+    ask.fence = {"demo", epoch, "a"};
+    ask.text = m.shards[0].file;
+    ask.names = names;
+    ask.count = count;
+    ask.tensors = {packed(WrittenShard{m.shards[0].bytes, std::move(sums), {}, {}})};
+    world.nodes[0].checkpoints().ask("b", std::move(ask));
+  };
+  const std::vector<std::uint64_t> sums = m.shards[0].sums;
+  std::uint64_t in_file = 0;
+  for (const Manifest::Value& v : m.values) in_file += v.shard == 0;
+  put({}, in_file, sums);
+  const auto refuses = [&](const auto& ask, Code code, const char* why) {
+    const std::string text = refusal(ask, code);
+    BOOST_TEST(text.find(why) != std::string::npos, text);
+  };
+  refuses([&] { put({}, in_file + 1, sums); }, Code::failed_precondition, "its manifest names");
+  refuses([&] { put({"none"}, in_file, sums); }, Code::data_loss, "lacks values");
+  refuses([&] { put({}, in_file, {}); }, Code::data_loss, "other checksums");
+  refuses([&] { put({}, in_file, {sums[0] + 1}); }, Code::data_loss, "damaged in chunk 0");
+  refuses([&] { put({}, in_file, sums, 0); }, Code::failed_precondition, "epoch 0");
 }
 
 BOOST_AUTO_TEST_CASE(a_missing_shard_is_taken_from_a_copy) {
@@ -271,7 +328,7 @@ BOOST_AUTO_TEST_CASE(nodes_refuse_plans_of_an_earlier_driver) {
   }();
   BOOST_TEST(f({})[0].at(0) == 2);
   CheckpointRequest claim;
-  claim.what = CheckpointRequest::What::claim;
+  claim.kind = CheckpointRequest::Kind::claim;
   claim.fence = {"demo", 2, "c"};
   world.nodes[2].checkpoints().ask("b", claim);
   const FenceScope scope({"demo", 1, "a"});
@@ -284,27 +341,120 @@ BOOST_AUTO_TEST_CASE(nodes_refuse_plans_of_an_earlier_driver) {
              why);
 }
 
-BOOST_AUTO_TEST_CASE(values_that_were_taken_are_their_owners) {
-  using What = CheckpointRequest::What;
+// It changes nothing on a node once the node has accepted a later driver.
+BOOST_AUTO_TEST_CASE(a_step_under_way_ends_when_a_later_driver_is_accepted) {
   World world(3);
-  const auto ask = [&](std::size_t from, What what, const char* training = "demo") {
+  Graph g;
+  const auto there = g.on_device("/node:b/cpu:0");
+  Queue begun = g.fifo_queue("begun", {{DType::i32, Shape{}}}, 1),
+        go_on = g.fifo_queue("go_on", {{DType::i32, Shape{}}}, 1);
+  const Expr has_begun = begun.enqueue({g.constant(1)});
+  Expr waits = go_on.dequeue()[0];
+  const Function look = world.nodes.engine().compile(g, {}, {begun.dequeue()[0]});
+  const Function step = [&] {
+    const FenceScope scope({"demo", 1, "a"});
+    return world.nodes.engine().compile(g, {}, {has_begun, waits});
+  }();
+  RunHandle run = step.start({});
+  look({});
+  CheckpointRequest claim;
+  claim.kind = CheckpointRequest::Kind::claim;
+  claim.fence = {"demo", 2, "c"};
+  world.nodes[2].checkpoints().ask("b", claim);
+  const Status status = run.wait();
+  BOOST_TEST((status.code() == Code::failed_precondition), status.message());
+  BOOST_TEST((status.message().find("driver 'a' is of epoch 1") != std::string::npos &&
+              status.message().find("driver 'c' of epoch 2 was accepted while the step ran") !=
+                  std::string::npos),
+             status.message());
+}
+
+BOOST_AUTO_TEST_CASE(a_driver_replaced_while_it_restores_sets_no_variable) {
+  const auto w2_on_b = [](World& world, const std::string& container) {
+    return variable_value(*world.nodes[1].engine().impl().states_of({container, 0}).store, "w2");
+  };
+  World world(3);
+  world.nodes.container = "shared";  // the two drivers name it
+  ClusterNode &first = world.nodes.add("e", seeded()), &second = world.nodes.add("f", seeded());
+  for (ClusterNode* const node : {&first, &second})
+    node->wait_for({"b", "c"}, std::chrono::seconds(30));
+  TrainingOptions options = world.options();
+  options.nodes = {"c", "b"};  // replica 1, with w2, is on b
+  Training(first, options, small_network, small_rows).run(4);
+  first.clear_container("shared", {"b", "c"});
+  bool is_replaced = false;
+  options.log = [&](const std::string& line) {
+    if (is_replaced || line.find(" replicas on ") == std::string::npos) return;
+    is_replaced = true;
+    CheckpointRequest claim;
+    claim.kind = CheckpointRequest::Kind::claim;
+    claim.fence = {"demo", 9, "f"};
+    for (const char* node : {"b", "c"}) second.checkpoints().ask(node, claim);
+  };
+  Training again(first, options, small_network, small_rows);
+  const std::string why = refusal([&] { again.run(8); }, Code::failed_precondition);
+  BOOST_TEST(why.find("driver 'f' of epoch 9") != std::string::npos, why);
+  BOOST_TEST(is_replaced);
+  const Tensor trained = [&] {
+    for (const auto& [name, value] : world.folders({"b", "c", "e", "f"}).read({4, 1}))
+      if (name == "w2") return value;
+    return Tensor();
+  }();
+  BOOST_TEST(!identical(w2_on_b(world, "shared"), trained));
+}
+
+BOOST_AUTO_TEST_CASE(a_driver_does_not_begin_anew_where_a_checkpoint_is_known) {
+  World world(3);
+  Training(world.nodes[0], world.options(), small_network, small_rows).run(8);
+  for (std::size_t i = 2; i >= 1; --i) world.nodes.remove_and_tell(i);
+  world.nodes.add("e", seeded());
+  world.nodes[0].wait_for({"e"}, std::chrono::seconds(30));
+  TrainingOptions options = world.options();
+  options.patience = std::chrono::milliseconds(1);
+  Training again(world.nodes[0], options, small_network, small_rows);
+  for (int i = 0; i < 2; ++i) {
+    const std::string why = refusal([&] { again.run(9); }, Code::unavailable);
+    BOOST_TEST(
+        why.find("knows of the checkpoint of step 8 of training 'demo'") != std::string::npos, why);
+  }
+  BOOST_TEST(again.counters().steps == 0);
+  // A driver from another node, which has not seen them, is told.
+  Training other(world.nodes[1], options, small_network, small_rows);
+  refusal([&] { other.run(9); }, Code::unavailable);
+}
+
+BOOST_AUTO_TEST_CASE(a_driver_says_that_none_before_it_wrote_a_checkpoint) {
+  World world(3);
+  CheckpointRequest claim;
+  claim.kind = CheckpointRequest::Kind::claim;
+  claim.fence = {"demo", 4, "c"};
+  world.nodes[2].checkpoints().ask("b", claim);
+  Training training(world.nodes[0], world.options(), small_network, small_rows);
+  training.run(2);
+  BOOST_TEST(world.said("step 0: no driver before this one wrote a checkpoint"));
+}
+
+BOOST_AUTO_TEST_CASE(values_that_were_taken_are_their_owners) {
+  using Kind = CheckpointRequest::Kind;
+  World world(3);
+  const auto ask = [&](std::size_t from, Kind kind, const char* training = "demo") {
     CheckpointRequest m;
-    m.what = what;
+    m.kind = kind;
     m.fence = {training, 1, "a"};
     m.step = 3;
-    if (what == What::take) {
+    if (kind == Kind::take) {
       m.text = "v\n";
       m.tensors = {Tensor::of<float>({1, 2}, {2})};
     }
     return world.nodes[from].checkpoints().ask("b", std::move(m));
   };
-  refusal([&] { ask(0, What::take); }, Code::failed_precondition);  // no driver was accepted
-  refusal([&] { ask(0, What::take, "../x"); }, Code::invalid_argument);
-  ask(0, What::claim);
-  ask(0, What::take);
-  refusal([&] { ask(2, What::fetch); }, Code::failed_precondition);
-  BOOST_TEST(ask(0, What::fetch).value.has_value());
-  refusal([&] { ask(0, What::fetch); }, Code::failed_precondition);
+  refusal([&] { ask(0, Kind::take); }, Code::failed_precondition);  // no driver was accepted
+  refusal([&] { ask(0, Kind::take, "../x"); }, Code::invalid_argument);
+  ask(0, Kind::claim);
+  ask(0, Kind::take);
+  refusal([&] { ask(2, Kind::fetch); }, Code::failed_precondition);
+  BOOST_TEST(ask(0, Kind::fetch).value.has_value());
+  refusal([&] { ask(0, Kind::fetch); }, Code::failed_precondition);
 }
 
 BOOST_AUTO_TEST_CASE(a_training_is_seen_from_any_node) {
@@ -319,6 +469,11 @@ BOOST_AUTO_TEST_CASE(a_training_is_seen_from_any_node) {
     BOOST_TEST(runs[0].driver == "a");
     BOOST_TEST(runs[0].checkpoint == 9);
     BOOST_TEST(runs[0].keepers.size() == 3u);
+    const std::string metrics = training_metrics(world.nodes[i].checkpoints().report());
+    for (const char* sample : {"troupe_training_step", "troupe_training_checkpoint_step"})
+      BOOST_TEST(metrics.find(std::string(sample) + "{training=\"demo\",driver=\"a\"} 9\n") !=
+                     std::string::npos,
+                 metrics);
   }
 }
 

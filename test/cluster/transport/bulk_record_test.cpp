@@ -118,7 +118,7 @@ Ref<OutFrame> small_messages(std::uint64_t sequence, int count) {
   return frame;
 }
 
-BOOST_AUTO_TEST_CASE(small_messages_are_copied_once_where_a_socket_gives_what_it_has) {
+BOOST_AUTO_TEST_CASE(small_messages_are_copied_once_from_a_socket) {
   // As many bytes at a time as there is room for: the head of a bulk record comes with what is
   // behind it, up to the beginning of the next.
   BulkWriter writer({});
@@ -148,7 +148,7 @@ BOOST_AUTO_TEST_CASE(small_messages_are_copied_once_where_a_socket_gives_what_it
 
 // The channel is not given up with it: its end would overtake the session's last word, which goes
 // by the connection.
-BOOST_AUTO_TEST_CASE(what_comes_of_a_session_that_has_ended_is_skipped) {
+BOOST_AUTO_TEST_CASE(frames_of_an_ended_session_are_skipped) {
   const Bytes payload = payload_of(100'000, 1);
   const Ref<OutFrame> frame = frame_of(0, payload);
   wire::Data data{.lane = Lane::data, .sequence = 0, .received = {}, .messages = {}};
@@ -204,7 +204,7 @@ BOOST_AUTO_TEST_CASE(sealed_records_are_opaque_and_detect_any_change) {
   BOOST_TEST(received(stream_of(some_keys(true, SealCipher::aes_256_gcm), {50'000}).bytes) == 0);
 }
 
-BOOST_AUTO_TEST_CASE(what_is_put_by_for_a_missing_frame_is_bounded) {
+BOOST_AUTO_TEST_CASE(frames_buffered_for_a_missing_frame_are_bounded) {
   Hostile victim(true);
   const Bytes payload = payload_of(100'000, 1);
   std::uint64_t told = 0;
@@ -236,7 +236,7 @@ BOOST_AUTO_TEST_CASE(damaged_records_are_refused_or_read) {
   BOOST_TEST(victim.received() > 0);
 }
 
-BOOST_AUTO_TEST_CASE(what_is_urgent_goes_before_what_has_not_begun) {
+BOOST_AUTO_TEST_CASE(urgent_frames_overtake_frames_that_have_not_begun) {
   BulkWriter writer({});
   const Bytes payload = payload_of(1000, 1);
   std::vector<Ref<OutFrame>> frames;
@@ -297,7 +297,7 @@ BOOST_AUTO_TEST_CASE(a_tensor_lies_where_its_bytes_were_lent) {
 }
 
 // Tensors of a whole number of chunks and a little: the slab has room for two.
-BOOST_AUTO_TEST_CASE(a_returned_loan_is_lent_again_whatever_the_size_of_its_tensor) {
+BOOST_AUTO_TEST_CASE(returned_loan_is_lent_again_at_any_tensor_size) {
   for (const std::size_t more : {0, 4, 1000, 16 << 10, (16 << 10) + 1}) BOOST_TEST_CONTEXT(more) {
       const std::size_t bytes = (std::size_t{1} << 20) + more;
       const OwnedDescriptor memory = make_slab(3 << 20);
@@ -393,7 +393,7 @@ BOOST_AUTO_TEST_CASE(damaged_loans_are_refused_or_read) {
   BOOST_TEST(victim.received() > 0u);
 }
 
-BOOST_AUTO_TEST_CASE(what_is_checked_is_copied_out) {
+BOOST_AUTO_TEST_CASE(checked_payload_is_copied_out_of_shared_memory) {
   Lent lent;
   const Bytes payload(40'000, std::byte{1});
   Ref<OutFrame> frame = frame_of(0, payload);

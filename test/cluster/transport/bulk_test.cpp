@@ -170,7 +170,7 @@ BOOST_AUTO_TEST_CASE(a_channel_at_no_place_or_of_no_kind_is_refused) {
   const std::string port = std::to_string(port_of(there.address));
   for (const int kinds : {2, 3, 4, 8, 16, 255}) {
     BOOST_TEST(by_tcp(port, static_cast<std::uint8_t>(kinds)) == 1u, kinds);
-    BOOST_TEST(router.last_drop() == "a bulk channel of no kind that was asked for");
+    BOOST_TEST(router.last_drop() == "a bulk channel of a kind that was not requested");
   }
   BOOST_TEST(accept4(there.fd.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC) == -1);
   BOOST_TEST(by_tcp("1") == 0u);
@@ -188,7 +188,7 @@ BOOST_AUTO_TEST_CASE(a_channel_at_no_place_or_of_no_kind_is_refused) {
   BOOST_TEST(locally(std::string(64, 'a')) == 0u);  // though no peer is there
 }
 
-BOOST_AUTO_TEST_CASE(all_connections_have_the_congestion_control_that_is_asked_for,
+BOOST_AUTO_TEST_CASE(all_connections_have_the_configured_congestion_control,
                      *utf::label("stock_zmq")) {
   for (const char* asked : {"reno", "cubic"}) {
     Pair pair({.congestion = asked, .shared_memory = false},
@@ -278,8 +278,7 @@ BOOST_AUTO_TEST_CASE(a_large_tensor_goes_in_frames_of_half_a_mebibyte_to_one,
 }
 
 // Copies in user space, at both ends; those that libzmq makes itself are not among them.
-BOOST_AUTO_TEST_CASE(large_clear_text_is_copied_once_at_most_into_memory_that_is_there,
-                     *utf::label("stock_zmq")) {
+BOOST_AUTO_TEST_CASE(large_clear_text_is_copied_once_at_most, *utf::label("stock_zmq")) {
   struct Way {
     const char* name;
     ZeroMqOptions options;
@@ -354,8 +353,7 @@ BOOST_AUTO_TEST_CASE(a_bulk_channel_that_is_cut_loses_and_repeats_nothing,
 }
 
 // A header is a box, and so are 128 KiB of payload: keys end at either.
-BOOST_AUTO_TEST_CASE(a_key_that_is_used_up_is_followed_by_another_and_nothing_is_lost,
-                     *utf::label("stock_zmq")) {
+BOOST_AUTO_TEST_CASE(next_key_replaces_an_exhausted_one_without_loss, *utf::label("stock_zmq")) {
   const ZeroMqOptions options{.shared_memory = false, .seal = true, .seal_boxes = 53};
   Pair pair(options, options);
   pair.warm_up();
@@ -512,7 +510,7 @@ BOOST_AUTO_TEST_CASE(a_channel_without_a_ticket_is_closed, *utf::label("stock_zm
 }
 
 // The peer may still send, and to close its socket at once would take back the last bytes for it.
-BOOST_AUTO_TEST_CASE(strangers_do_not_close_the_socket_of_a_channel_that_has_ended) {
+BOOST_AUTO_TEST_CASE(strangers_do_not_close_the_socket_of_an_ended_channel) {
   Still still;  // whose clock stands: no socket is closed after a time
   Router router({.name = "a", .incarnation = 1, .address = "", .engine = ""}, {}, still, still);
   DirectSenders senders;

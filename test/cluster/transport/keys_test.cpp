@@ -42,7 +42,7 @@ unsigned mode_of(const std::filesystem::path& p) {
 
 }  // namespace
 
-BOOST_AUTO_TEST_CASE(what_is_made_is_read) {
+BOOST_AUTO_TEST_CASE(read_keys_returns_the_keys_that_were_made) {
   KeyFolder f;
   const KeyPair own = make_keys(f.path, "alpha");
   BOOST_TEST(is_key(own.public_key));
@@ -113,7 +113,7 @@ BOOST_AUTO_TEST_CASE(a_secret_that_others_can_read_is_refused) {
   BOOST_TEST(why.find("chmod 600") != std::string::npos);
 }
 
-BOOST_AUTO_TEST_CASE(what_others_can_write_to_is_refused) {  // H10
+BOOST_AUTO_TEST_CASE(keys_that_others_can_write_to_are_refused) {  // H10
   KeyFolder f;
   make_keys(f.path, "alpha");
   const std::string list = f.path / "authorized", key = f.path / "node.key";
@@ -121,9 +121,10 @@ BOOST_AUTO_TEST_CASE(what_others_can_write_to_is_refused) {  // H10
   const auto contains = [](const std::string& all, const std::string& part) {
     return all.find(part) != std::string::npos;
   };
-  for (const std::string& path : {list, f.path.string()})
+  const std::string above = f.path.parent_path().string();  // whose entries could be replaced
+  for (const auto& [path, before] : std::vector<std::pair<std::string, ::mode_t>>{
+           {list, 0644}, {f.path.string(), 0700}, {above, 0755}})
     for (const ::mode_t others_write : {0020u, 0002u}) {
-      const ::mode_t before = path == list ? 0644 : 0700;
       BOOST_REQUIRE(::chmod(path.c_str(), before | others_write) == 0);
       BOOST_TEST(contains(why(), "chmod go-w " + path + "'"), why());
       BOOST_REQUIRE(::chmod(path.c_str(), before) == 0);
@@ -152,7 +153,7 @@ BOOST_AUTO_TEST_CASE(what_others_can_write_to_is_refused) {  // H10
 }
 
 // As kubelet puts a secret into a pod: root's, for the group that the pod runs as.
-BOOST_AUTO_TEST_CASE(what_root_gives_a_group_to_read_is_read) {
+BOOST_AUTO_TEST_CASE(keys_that_root_gives_a_group_to_read_are_read) {
   if (::geteuid() != 0) return;
   constexpr ::uid_t kNobody = 65534;
   KeyFolder f;

@@ -71,7 +71,7 @@ BOOST_AUTO_TEST_CASE(small_messages_share_frames) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(what_is_large_goes_by_pieces_of_a_mebibyte_beside_what_is_small) {
+BOOST_AUTO_TEST_CASE(lane_sends_large_messages_in_pieces_beside_small_ones) {
   OutLane out(Lane::data);
   const Tensor large = Tensor::zeros(DType::u8, Shape{5 << 19});
   out.add({std::vector<std::byte>(10), {Tensor::scalar(1.f), large}});
@@ -117,7 +117,7 @@ BOOST_AUTO_TEST_CASE(a_tensor_that_begins_as_bulk_ends_as_bulk) {
 
 // An authorized peer may announce more than any machine has. The error is reported once its first
 // byte is there, and ends the session, not the node.
-BOOST_AUTO_TEST_CASE(what_there_is_no_memory_for_is_refused) {
+BOOST_AUTO_TEST_CASE(lane_refuses_a_message_without_memory_for_it) {
   if (kShare != 1) return;  // sanitizers end a program that asks for so much
   InLane in;
   wire::Data data{

@@ -24,7 +24,7 @@ const Lookup& done(const Lookup& lookup) {
 
 }  // namespace
 
-BOOST_AUTO_TEST_CASE(what_is_no_name_is_there_at_once) {
+BOOST_AUTO_TEST_CASE(numeric_address_is_resolved_at_once) {
   for (const char* address :
        {"tcp://127.0.0.1:7", "tcp://10.0.0.7:7117", "tcp://[::1]:7", "tcp://[fe80::1%lo]:7",
         "tcp://0.0.0.0:7", "tcp://*:7", "tcp://[::]:7"}) {
@@ -69,7 +69,7 @@ BOOST_AUTO_TEST_CASE(a_name_is_asked_about_once_at_a_time) {
   BOOST_TEST(lookups.ask(name, 25s) != last);
 }
 
-BOOST_AUTO_TEST_CASE(what_stands_in_brackets_may_be_a_name) {
+BOOST_AUTO_TEST_CASE(bracketed_host_may_be_a_name) {
   BOOST_TEST(!is_in_numbers("tcp://[localhost]:1"));
   BOOST_TEST(is_in_numbers("tcp://[fe80::1%lo]:1"));
 }

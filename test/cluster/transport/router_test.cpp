@@ -146,7 +146,7 @@ BOOST_AUTO_TEST_CASE(a_node_that_leaves_waits_for_a_peer_that_answers) {
 
 // On a slow way the last MiB takes longer than `farewell`, and its acknowledgements come by the
 // bulk channel alone.
-BOOST_AUTO_TEST_CASE(a_node_that_leaves_waits_while_its_bulk_channel_is_acknowledged) {
+BOOST_AUTO_TEST_CASE(leaving_node_waits_for_acknowledgements_of_its_bulk_channel) {
   constexpr std::uint64_t kFrames = 20;
   Alone alone;
   alone.open_session(1, "b", 1);
@@ -165,6 +165,46 @@ BOOST_AUTO_TEST_CASE(a_node_that_leaves_waits_while_its_bulk_channel_is_acknowle
     BOOST_TEST(alone.router.counters().unacknowledged_bytes == (kFrames - i) * large.bytes());
   }
   alone.hear(1, wire::Gone{});
+  BOOST_TEST(alone.router.is_idle());
+}
+
+// H5: well below a second, unless much data is unacknowledged.
+BOOST_AUTO_TEST_CASE(node_leaves_a_silent_peer_after_a_farewell) {
+  const RouterOptions options;
+  BOOST_TEST((2 * options.farewell < 1s));
+  for (const std::int64_t bytes : {0, 1 << 10}) {
+    Alone alone;
+    alone.open_session(1, "b", 1);
+    alone.router.bulk_opened(1, 0);
+    if (bytes > 0)
+      alone.router.send(alone.peer_named("b"), Lane::data,
+                        {{}, {Tensor::zeros(DType::u8, Shape{bytes})}});
+    alone.router.flush();
+    alone.router.leave();
+    const Time wait = (bytes == 0 ? 1 : 2) * options.farewell;
+    alone.move_clock(wait - 1ms);
+    alone.router.tick();
+    BOOST_TEST(!alone.router.is_idle(), bytes);
+    alone.move_clock(1ms);
+    alone.router.tick();
+    BOOST_TEST(alone.router.is_idle(), bytes);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(node_leaves_a_silent_peer_after_a_heartbeat) {
+  Alone alone;
+  alone.open_session(1, "b", 1);
+  alone.router.bulk_opened(1, 0);
+  for (int i = 0; i < 30; ++i)
+    alone.router.send(alone.peer_named("b"), Lane::data,
+                      {{}, {Tensor::zeros(DType::u8, Shape{20 << 10})}});
+  alone.router.flush();
+  BOOST_REQUIRE(alone.router.counters().unacknowledged_bytes > 1u << 18);
+  alone.router.leave();
+  alone.move_clock(RouterOptions().heartbeat);
+  BOOST_TEST(!alone.router.is_idle());
+  alone.move_clock(RouterOptions().farewell);
+  alone.router.tick();
   BOOST_TEST(alone.router.is_idle());
 }
 

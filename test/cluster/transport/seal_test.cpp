@@ -63,7 +63,7 @@ struct Ends {
 
 }  // namespace
 
-BOOST_DATA_TEST_CASE(what_is_sealed_opens, boost::unit_test::data::make(kCiphers), cipher) {
+BOOST_DATA_TEST_CASE(opener_opens_sealed_boxes, boost::unit_test::data::make(kCiphers), cipher) {
   Ends e(cipher);
   std::mt19937_64 random{3};
   for (std::size_t size : {0, 1, 15, 16, 17, 1000, 1 << 20}) {
@@ -144,7 +144,7 @@ BOOST_DATA_TEST_CASE(one_changed_bit_is_refused, boost::unit_test::data::make(kC
   BOOST_TEST(e.opener.open(n, about, box, out).ok());  // none of that cost the box that was sent
 }
 
-BOOST_DATA_TEST_CASE(what_was_taken_is_not_taken_again, boost::unit_test::data::make(kCiphers),
+BOOST_DATA_TEST_CASE(opener_refuses_a_replayed_box, boost::unit_test::data::make(kCiphers),
                      cipher) {
   Ends e(cipher);
   std::uint64_t first = 0, second = 0;

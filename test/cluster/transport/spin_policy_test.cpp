@@ -55,7 +55,7 @@ BOOST_AUTO_TEST_CASE(a_small_message_is_waited_for_awake_and_then_it_blocks) {
   BOOST_TEST((w.wait() == kSpin));
 }
 
-BOOST_AUTO_TEST_CASE(large_ones_are_waited_for_awake_only_where_all_goes_beside_ZeroMQ) {
+BOOST_AUTO_TEST_CASE(policy_spins_for_large_messages_only_beside_ZeroMQ) {
   Waiting w;
   w.come(1, 1 << 20);
   BOOST_TEST((w.wait() == 0us));
@@ -72,7 +72,7 @@ BOOST_AUTO_TEST_CASE(a_thread_without_spin_time_blocks_at_once) {
   BOOST_TEST(never.has_rested(1s));
 }
 
-BOOST_AUTO_TEST_CASE(where_others_take_the_core_it_blocks_for_a_while_however_small_what_comes_is) {
+BOOST_AUTO_TEST_CASE(policy_blocks_while_others_take_the_core) {
   Waiting w;
   w.come(1, 64);
   // Once does not count: less than kLost in all.
@@ -106,7 +106,7 @@ BOOST_AUTO_TEST_CASE(a_core_that_others_take_seldom_is_not_crowded) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(looks_at_memory_are_given_up_where_nothing_comes_and_tried_again_later) {
+BOOST_AUTO_TEST_CASE(policy_stops_polling_idle_memory_and_retries_later) {
   Waiting w;
   std::uint64_t looks = 0;
   for (; w.awake.is_patient(); ++looks) w.awake.looked(false);

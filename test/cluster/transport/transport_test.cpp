@@ -192,7 +192,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(heads_may_be_empty_or_large, World, Worlds) {
   BOOST_TEST((pair.heard_b.got[2].message.head == copy.head));
 }
 
-BOOST_AUTO_TEST_CASE_TEMPLATE(what_cannot_be_connected_is_refused, World, Worlds) {
+BOOST_AUTO_TEST_CASE_TEMPLATE(transport_reports_a_failed_connection, World, Worlds) {
   Pair<World> pair;
   const std::string nobody = pair.world.free_address("nobody");
   pair.b->connect(nobody);
@@ -359,7 +359,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(a_listener_may_send, World, Worlds) {
 
 // Messages that another thread sent before arrive before, and later ones after: a sender holds the
 // lock that numbers messages.
-BOOST_AUTO_TEST_CASE_TEMPLATE(what_a_listener_sends_keeps_its_place, World, ThreadedWorlds) {
+BOOST_AUTO_TEST_CASE_TEMPLATE(messages_sent_by_a_listener_keep_their_order, World, ThreadedWorlds) {
   constexpr std::uint64_t kEach = 1000;
   std::mutex order;  // guards last; both outlive the listener's threads
   std::uint64_t last = 0;
@@ -382,7 +382,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(what_a_listener_sends_keeps_its_place, World, Thre
 
 // Direct records and messages of data priority come in the order in which they were sent, from
 // whichever thread; and over shared memory direct records there are.
-BOOST_AUTO_TEST_CASE_TEMPLATE(what_goes_directly_keeps_its_place, World, Worlds) {
+BOOST_AUTO_TEST_CASE_TEMPLATE(direct_messages_keep_their_order, World, Worlds) {
   constexpr std::uint64_t kSent = 4000;
   Pair<World> pair;
   const auto say = [&](std::uint64_t number) {
@@ -416,7 +416,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(what_goes_directly_keeps_its_place, World, Worlds)
 }
 
 // As many as a ring holds wait behind a large message, and one that did not fit comes behind them.
-BOOST_AUTO_TEST_CASE_TEMPLATE(what_goes_directly_waits_for_a_large_message, World, Worlds) {
+BOOST_AUTO_TEST_CASE_TEMPLATE(direct_messages_wait_for_a_large_message, World, Worlds) {
   Pair<World> pair;
   std::uint64_t sent = 0, direct = 0;
   const auto say_directly = [&] {
@@ -532,7 +532,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(every_node_reaches_every_other, World, Worlds) {
   }
 }
 
-BOOST_AUTO_TEST_CASE_TEMPLATE(what_is_not_on_the_host_is_not_sent, World, Worlds) {
+BOOST_AUTO_TEST_CASE_TEMPLATE(transport_refuses_a_tensor_that_is_not_on_the_host, World, Worlds) {
   Pair<World> pair;
   BOOST_CHECK_THROW(pair.a->send(pair.to_b, Lane::data, {{}, {Tensor()}}), Error);
 }

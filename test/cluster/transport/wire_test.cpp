@@ -188,7 +188,7 @@ BOOST_AUTO_TEST_CASE(no_beginning_of_a_frame_is_a_frame) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(what_is_played_again_is_dropped_and_counted) {
+BOOST_AUTO_TEST_CASE(replayed_frames_are_dropped_and_counted) {
   Hostile victim;
   const auto data = [](std::uint64_t sequence) {
     Bytes bytes = wire::encode(wire::Data{.lane = Lane::data,

@@ -398,7 +398,7 @@ BOOST_AUTO_TEST_CASE(pageable_copies_are_staged_and_listed) {
   BOOST_TEST(r.violations.empty());
 }
 
-BOOST_AUTO_TEST_CASE(what_a_device_does_not_allow_is_named) {
+BOOST_AUTO_TEST_CASE(fake_device_names_forbidden_calls) {
   const auto violates = [](const std::string& part, auto act) {
     Machine m;
     act(m);
@@ -502,6 +502,73 @@ BOOST_AUTO_TEST_CASE(a_capture_spans_streams_and_refuses_to_wait) {
   ERROR_IS(cudaStreamSynchronize(m.compute), cudaErrorStreamCaptureUnsupported);
   ERROR_IS(cudaStreamEndCapture(m.compute, &graph), cudaErrorStreamCaptureInvalidated);
   BOOST_TEST(violations().size() == 2u);
+}
+
+BOOST_AUTO_TEST_CASE(a_capture_records_and_a_broken_one_refuses_calls) {
+  Machine m;
+  OK(cudaStreamSynchronize(m.compute));
+  const std::uint64_t before = fake_cuda::report().launches;
+  cudaGraph_t graph = nullptr;
+  OK(cudaStreamBeginCapture(m.compute, cudaStreamCaptureModeThreadLocal));
+  OK(launch(m.compute, dim3(1), dim3(64), 0, fill_with, m.x, 5.f));
+  OK(cudaStreamEndCapture(m.compute, &graph));
+  OK(cudaStreamSynchronize(m.compute));
+  BOOST_TEST(fake_cuda::report().launches == before);
+  BOOST_TEST(fake_cuda::report().captured == 1u);
+  OK(cudaGraphDestroy(graph));
+  // A call that allocates breaks what the thread captures: later calls of the capture are refused.
+  OK(cudaStreamBeginCapture(m.compute, cudaStreamCaptureModeThreadLocal));
+  void* p = nullptr;
+  ERROR_IS(cudaMalloc(&p, 8), cudaErrorStreamCaptureUnsupported);
+  ERROR_IS(launch(m.compute, dim3(1), dim3(64), 0, fill_with, m.x, 5.f),
+           cudaErrorStreamCaptureInvalidated);
+  ERROR_IS(cudaMemsetAsync(m.x, 0, Machine::kBytes, m.compute), cudaErrorStreamCaptureInvalidated);
+  ERROR_IS(cudaStreamEndCapture(m.compute, &graph), cudaErrorStreamCaptureInvalidated);
+  BOOST_TEST(graph == nullptr);
+  OK(launch(m.compute, dim3(1), dim3(64), 0, fill_with, m.x, 5.f));
+  // A capture ends on the thread that began it.
+  OK(cudaStreamBeginCapture(m.compute, cudaStreamCaptureModeThreadLocal));
+  cudaError_t elsewhere = cudaSuccess;
+  std::thread([&] { elsewhere = cudaStreamEndCapture(m.compute, &graph); }).join();
+  BOOST_TEST(elsewhere == cudaErrorStreamCaptureWrongThread);
+  ERROR_IS(cudaStreamEndCapture(m.compute, &graph), cudaErrorStreamCaptureInvalidated);
+  BOOST_TEST(violations().size() == 2u);
+}
+
+BOOST_AUTO_TEST_CASE(an_update_changes_later_launches_of_like_graphs) {
+  Machine m;
+  const auto capture = [&](float value, int launches, bool with_memset = false) {
+    cudaGraph_t graph = nullptr;
+    OK(cudaStreamBeginCapture(m.copies, cudaStreamCaptureModeThreadLocal));
+    for (int i = 0; i < launches; ++i)
+      OK(launch(m.copies, dim3(1), dim3(64), 0, fill_with, m.x, value));
+    if (with_memset) OK(cudaMemsetAsync(m.x, 0, 4, m.copies));
+    OK(cudaStreamEndCapture(m.copies, &graph));
+    return graph;
+  };
+  const cudaGraph_t first = capture(1, 2), second = capture(2, 2), longer = capture(3, 3),
+                    other = capture(4, 1, true);
+  cudaGraphExec_t executable = nullptr;
+  OK(cudaGraphInstantiate(&executable, first, 0));
+  OK(cudaGraphLaunch(executable, m.compute));
+  OK(cudaMemcpyAsync(m.host, m.x, 4, cudaMemcpyDeviceToHost, m.compute));
+  cudaGraphExecUpdateResultInfo info = {};
+  OK(cudaGraphExecUpdate(executable, second, &info));  // the launch before keeps its arguments
+  BOOST_TEST(info.result == cudaGraphExecUpdateSuccess);
+  OK(cudaGraphLaunch(executable, m.compute));
+  OK(cudaMemcpyAsync(m.host + 1, m.x, 4, cudaMemcpyDeviceToHost, m.compute));
+  ERROR_IS(cudaGraphExecUpdate(executable, longer, &info), cudaErrorGraphExecUpdateFailure);
+  BOOST_TEST(info.result == cudaGraphExecUpdateErrorTopologyChanged);
+  ERROR_IS(cudaGraphExecUpdate(executable, other, &info), cudaErrorGraphExecUpdateFailure);
+  BOOST_TEST(info.result == cudaGraphExecUpdateErrorNodeTypeChanged);
+  OK(cudaStreamSynchronize(m.compute));
+  BOOST_TEST(m.host[0] == 1);
+  BOOST_TEST(m.host[1] == 2);
+  BOOST_TEST(fake_cuda::report().graph_updates == 1u);
+  for (const cudaGraph_t graph : {first, second, longer, other}) OK(cudaGraphDestroy(graph));
+  OK(cudaGraphExecDestroy(executable));
+  BOOST_TEST(fake_cuda::report().live_graphs == 0u);
+  BOOST_TEST(violations().empty());
 }
 
 BOOST_AUTO_TEST_CASE(a_reset_ends_streams_behind_their_work) {

@@ -537,7 +537,7 @@ BOOST_AUTO_TEST_CASE(alignment_does_not_change_a_bit) {
     }
 }
 
-BOOST_AUTO_TEST_CASE(what_is_not_defined_is_refused) {
+BOOST_AUTO_TEST_CASE(kernels_refuse_undefined_combinations) {
   Element one;
   unsigned char memory[64] = {};
   BOOST_TEST(cuda::fill(queue, one, 3, memory, 4) == cudaErrorInvalidValue);

@@ -12,6 +12,7 @@
 #include <troupe/devices/device/attention.hpp>
 #include <troupe/devices/device/axis_indexing.hpp>
 #include <troupe/devices/device/channel_sums.hpp>
+#include <troupe/devices/device/ctc.hpp>
 #include <troupe/devices/device/recurrent.hpp>
 #include <troupe/devices/device/registry.hpp>
 #include <troupe/devices/device/row_norm.hpp>
@@ -519,6 +520,58 @@ BOOST_AUTO_TEST_CASE(products_of_integers_wrap) {
             [](const Primitives& p, Stream& s, const auto& in, auto& made) {
               p.matmul(s, {in[0], in[1], View(made[0])});
             });
+}
+
+// Items: the longest, one with equal labels in a row, one whose labels do not fit, one without
+// time, one without labels.
+BOOST_AUTO_TEST_CASE(ctc_losses_and_their_derivatives) {
+  constexpr std::int64_t kBatch = 5, kTime = 9, kClasses = 6, kMost = 4;
+  const Tensor labels = Tensor::of<std::int64_t>(
+                   {1, 2, 3, 5, 2, 2, 2, 9, 1, 1, 1, 1, 4, 1, 1, 1, 0, 0, 0, 0}, {kBatch, kMost}),
+               times = Tensor::of<std::int32_t>({9, 7, 4, 0, 6}),
+               lengths = Tensor::of<std::int64_t>({4, 3, 4, 1, 0});
+  for (const DType type : {DType::f32, DType::f64}) {
+    const Shape shape{kBatch, kTime, kClasses};
+    const auto args = [&](const std::vector<Tensor>& in, View loss, View gradient) {
+      return CtcArgs{in[0],  in[1], in[2],    in[3], loss, gradient,
+                     kBatch, kTime, kClasses, kMost, {}};
+    };
+    compare(fmt::format("ctc {}", name_of(type)),
+            {draw(type, shape, -4, 0), labels, times, lengths, draw(type, shape)},
+            {{type, {kBatch}}, {type, shape}, {type, shape}}, 4 * roundings_of(type),
+            [&](const Primitives& p, Stream& s, const auto& in, auto& out) {
+              p.ctc(s, args(in, View(out[0]), View(out[1])));
+              CtcArgs second = args(in, {}, View(out[2]));
+              second.direction = in[4];
+              p.ctc(s, second);
+            });
+  }
+}
+
+BOOST_AUTO_TEST_CASE(ctc_names_labels_and_lengths_that_are_outside) {
+  const auto message = [&](std::vector<std::int64_t> labels, std::int64_t time,
+                           std::int64_t length) {
+    std::vector<Tensor> there;
+    for (const Tensor& t : {draw(DType::f32, {1, 3, 4}), Tensor::of<std::int64_t>(labels, {1, 2}),
+                            Tensor::of<std::int64_t>({time}), Tensor::of<std::int64_t>({length})}) {
+      there.push_back(gpu->empty(t.dtype(), t.shape()));
+      gpu->copy_from_host(*queue, t, View(there.back()));
+    }
+    Tensor loss = gpu->empty(DType::f32, {1}), gradient = gpu->empty(DType::f32, {1, 3, 4});
+    gpu->primitives().ctc(
+        *queue,
+        {there[0], there[1], there[2], there[3], View(loss), View(gradient), 1, 3, 4, 2, {}});
+    try {
+      queue->synchronize();
+    } catch (const Error& e) { return std::string(e.what()); }
+    return std::string();
+  };
+  BOOST_TEST(message({1, 3}, 3, 2).empty());
+  BOOST_TEST(message({1, 4}, 3, 2) == "index 4 at position 1 is outside [1, 4)");
+  BOOST_TEST(message({0, 1}, 3, 2) == "index 0 at position 0 is outside [1, 4)");
+  BOOST_TEST(message({1, 4}, 3, 1).empty());  // beyond its length
+  BOOST_TEST(message({1, 3}, 4, 2) == "index 4 at position 0 is outside [0, 4)");
+  BOOST_TEST(message({1, 3}, 3, -1) == "index -1 at position 0 is outside [0, 3)");
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -15,6 +15,10 @@ inline constexpr const char* kAlgebra = "linear_algebra_test";
 
 inline constexpr const char* kLibrary = "library_test";
 
+inline constexpr const char* kSpecial = "special_functions_test";
+
+inline constexpr const char* kIndices = "indices_test";
+
 inline constexpr const char* kCalls = "controlflow/function_test";
 
 /// Ops that a table of pure functions of tensors cannot hold, by the suite that tests them. If that
@@ -29,9 +33,11 @@ inline const std::map<std::string, std::string>& elsewhere() {
       {"MeshAllToAll", "mesh_test"},
       {"MeshCoordinate", "mesh_test"},
       {"MeshExport", "mesh_test"},
+      {"MeshGive", "mesh_test"},
       {"MeshReduceScatter", "mesh_variables_test"},
       {"MeshShift", "mesh_exchange_test"},
       {"MeshSlice", "mesh_test"},
+      {"MeshTake", "mesh_test"},
       {"ShiftAlong", "mesh_exchange_test"},
       {"Fused", "passes_test"},
       {"FusedSlices", "passes_test"},
@@ -110,13 +116,13 @@ inline const std::map<std::string, std::string>& elsewhere() {
       {"SegmentMax", kFunctions},
       {"RandomUniformLike", kFunctions},
       {"RandomNormalLike", kFunctions},
-      {"SegmentMin", kLibrary},
-      {"Real", kLibrary},
-      {"Imaginary", kLibrary},
-      {"Complex", kLibrary},
+      {"SegmentMin", kIndices},
+      {"Real", kSpecial},
+      {"Imaginary", kSpecial},
+      {"Complex", kSpecial},
       {"RandomGamma", kLibrary},
       {"RandomPoisson", kLibrary},
-      {"RaggedIds", kLibrary},
+      {"RaggedIds", kIndices},
       {"MatchExtents", kFunctions},
   };
   return ops;

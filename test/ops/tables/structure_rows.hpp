@@ -197,6 +197,10 @@ inline std::vector<Row> shape_rows() {
          return Arrays{{Shape{}, {1}}};
        },
        0},
+      {"WaitForAll",
+       all,
+       {{{draws.values({2})}, {}}, {{draws.values({}), draws.values({2, 3})}, {}}},
+       [](const Arrays& x, const Attrs&) { return x; }},
       {"ShapeOf",
        all,
        {{{draws.values({2, 3})}, {}}, {{draws.values({})}, {}}, {{draws.values({0, 4})}, {}}},

@@ -52,35 +52,35 @@ void for_each_message(F&& f) {
   f(GetCosts{7, 2});
   f(Probe{8, t});
   f(ProbeFor{9, "worker-1", 1 << 18});
-  f(InspectNode{7, {NodeQuestion::What::counters, {"a", 3}, 12}});
+  f(InspectNode{7, {NodeQuestion::Kind::counters, {"a", 3}, 12}});
   f(inspected_with_everything());
   f(PlanBroken{2});
   f(RunsBegun{9});
   f(ClearContainer{7, "models"});
   f(OperateNode{8, OperateNode::Action::cancel, "worker-1", 17, true});
   f(EagerProgram{9, 300, 64, "models", {{std::byte{3}}, {t}}});
-  using What = EagerStep::What;
-  EagerStep call{What::call, 7, 2, 300, {11, 12}, {13, 14}};
+  using Kind = EagerStep::Kind;
+  EagerStep call{Kind::call, 7, 2, 300, {11, 12}, {13, 14}};
   call.step = 5, call.seed = 6, call.acts = true;
-  EagerStep put{What::put, 0, 2, 11};
+  EagerStep put{Kind::put, 0, 2, 11};
   put.value = t;
-  EagerStep pack{What::pack, 0, 2, 12, {11, 0}};
+  EagerStep pack{Kind::pack, 0, 2, 12, {11, 0}};
   pack.list = ValueSpec{DType::f32, Shape{2, 3}, 1};
   f(EagerSteps{10,
                {put,
                 pack,
-                {What::unpack, 0, 2, 12, {}, {15, 0}},
+                {Kind::unpack, 0, 2, 12, {}, {15, 0}},
                 call,
-                {What::read, 8, 2, 13},
-                {What::release, 0, 2, 11},
-                {What::drop, 0, 2, 300},
-                {What::end, 0, 2}}});
+                {Kind::read, 8, 2, 13},
+                {Kind::release, 0, 2, 11},
+                {Kind::drop, 0, 2, 300},
+                {Kind::end, 0, 2}}});
   f(EagerResults{
       10,
       {{7, failed, 7, {}, {{pack.list, 1}, {pack.list.element(), EagerSpec::kUnwritten}}},
        {8, Status(), 0, t}}});
   f(CheckpointRequest{9,
-                      CheckpointRequest::What::keep,
+                      CheckpointRequest::Kind::keep,
                       {"demo", 3, "a"},
                       40,
                       1,
@@ -89,6 +89,7 @@ void for_each_message(F&& f) {
                       {"w"},
                       {t},
                       "models"});
+  f(MeshValues{{7, 9}, {3, 1ull << 40, 4}, {t, Tensor()}});
 }
 
 }  // namespace troupe::test

@@ -34,6 +34,9 @@ class FaultyDisk final : public Disk {
     return real_disk().names(folder);
   }
   void make_folder(const std::string& folder) override { real_disk().make_folder(folder); }
+  std::unique_ptr<DiskLock> lock(const std::string& path) override {
+    return real_disk().lock(path);
+  }
   void remove(const std::string& path) override {
     if (is_read_only) throw Error(Code::failed_precondition, "the disk is read-only: " + path);
     real_disk().remove(path);

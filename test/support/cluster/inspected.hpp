@@ -55,7 +55,10 @@ inline Inspected inspected_with_everything() {
   run.for_so_long = std::chrono::seconds(3), run.is_ending = true, run.is_owned = false;
   run.other_nodes = {"a"}, run.partitions = {p}, run.silent = {{"c", "it is dead"}},
   run.queues = {{"queue 'q'"}, {"queue 'q'", "shuffling queue 'r'"}};
-  r.engine.node = "b", r.engine.workers = 2, r.engine.devices = {{"cpu:0", 1, 2, 3, 4}},
+  r.engine.node = "b", r.engine.workers = 2;
+  r.engine.devices = {
+      {{1, 2, 3, 4, 5, 6, {{"compute", 7, 8, 9, 10, 11, 12, {13, 14}, {15, 16}, {17, 18}, 19}}},
+       "cpu:0"}};
   r.engine.runs = {run};
   r.engine.plans = {{{"a", 2}, {"a", "b"}, 10, 12, 55, 3, 2, 1, {}}};
   r.engine.recent = {{8, false, {"a", 2}, 66, 7, "", 99}},

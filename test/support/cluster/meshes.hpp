@@ -15,6 +15,7 @@
 #include <optional>
 #include <source_location>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <troupe/devices/base/internal.hpp>
@@ -103,9 +104,11 @@ inline Exprs fed(const MeshCase& c) {
 }
 
 inline std::vector<Tensor> run(Engine& engine, Graph& g, const MeshCase& c,
-                               const std::optional<Partitioning>& p) {
+                               const std::optional<Partitioning>& p,
+                               std::vector<std::string> skip_passes = {}) {
   CompileOptions options;
   options.mesh = p;
+  options.skip_passes = std::move(skip_passes);
   std::vector<Tensor> values;
   for (const auto& [x, value] : c.feeds) values.push_back(value);
   return engine.compile(g, fed(c), c.fetches, options)(values);
@@ -121,8 +124,20 @@ inline void check_close(const Tensor& got, const Tensor& wanted, double toleranc
   }
 }
 
+// Requires equal bits of a program whose devices run instances of one program, and of the one whose
+// nodes are copied to the devices.
+inline void check_bits(const std::vector<Tensor>& instances, const std::vector<Tensor>& copies,
+                       const std::string& what) {
+  BOOST_REQUIRE(instances.size() == copies.size());
+  for (std::size_t i = 0; i < copies.size(); ++i)
+    BOOST_TEST(identical(instances[i], copies[i]),
+               what << ": fetch " << i << " has other bits than with nodes copied to devices");
+}
+inline const std::vector<std::string> kCopies{"instances"};
+
 // Runs the program as it is, and under each cut at each place, where its values are the same within
-// `tolerance_of(wanted)`. `look(graph, case, cut, partitioning, text)` comes before each run.
+// `tolerance_of(wanted)`; by instances and by copies, with equal bits.
+// `look(graph, case, cut, partitioning, text)` comes before each run.
 template <class Look, class Tolerance>
 std::vector<Tensor> run_everywhere(const BuildMesh& build, const std::vector<Cut>& cuts, Look look,
                                    Tolerance tolerance_of) {
@@ -148,6 +163,14 @@ std::vector<Tensor> run_everywhere(const BuildMesh& build, const std::vector<Cut
       BOOST_REQUIRE(got.size() == wanted.size());
       for (std::size_t i = 0; i < got.size(); ++i)
         check_close(got[i], wanted[i], tolerance_of(wanted[i]), what);
+      Graph again;
+      std::unique_ptr<Nodes> other_nodes;
+      std::unique_ptr<Engine> other;
+      if (place.nodes > 1) other_nodes = std::make_unique<Nodes>(place.nodes);
+      else other = std::make_unique<Engine>();
+      const MeshCase same = build(again);
+      check_bits(got, run(other_nodes ? other_nodes->engine() : *other, again, same, p, kCopies),
+                 what);
     }
   }
   return wanted;

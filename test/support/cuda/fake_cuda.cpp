@@ -143,6 +143,11 @@ cudaError_t check_current(const char* name, int device) {
 cudaError_t check_no_capture(const char* name) {
   if (captures_begun() == 0) return cudaSuccess;
   violate(std::string(name) + " while the thread captures");
+  State& s = state();
+  std::lock_guard lock(s.handles);
+  for (CUstream_st& stream : s.streams)
+    if (stream.capture != nullptr && stream.capture_thread.load() == std::this_thread::get_id())
+      stream.is_capture_invalid = true;
   return result(cudaErrorStreamCaptureUnsupported);
 }
 
@@ -170,9 +175,10 @@ void reset(const Options& options) {
   }
   for (Device& device : s.devices) device.sticky = cudaSuccess;
   Counts& c = s.counts;
-  for (auto* counter : {&c.allocations, &c.launches, &c.graph_launches, &c.host_work, &c.copies,
-                        &c.write_values, &c.records, &c.waits, &c.queries, &c.syncs,
-                        &c.live_streams, &c.live_events, &c.live_pools, &c.live_graphs})
+  for (auto* counter :
+       {&c.allocations, &c.launches, &c.captured, &c.graph_launches, &c.graph_updates, &c.host_work,
+        &c.copies, &c.write_values, &c.records, &c.waits, &c.queries, &c.syncs, &c.live_streams,
+        &c.live_events, &c.live_pools, &c.live_graphs})
     *counter = 0;
   s.options = options;
   s.max_shared_bytes = kSharedBytes;
@@ -212,7 +218,9 @@ Report report() {
   r.live_graphs = s.counts.live_graphs;
   r.allocations = s.counts.allocations;
   r.launches = s.counts.launches;
+  r.captured = s.counts.captured;
   r.graph_launches = s.counts.graph_launches;
+  r.graph_updates = s.counts.graph_updates;
   r.host_work = s.counts.host_work;
   r.copies = s.counts.copies;
   r.write_values = s.counts.write_values;

@@ -67,7 +67,9 @@ struct Report {
   // Calls that were accepted.
   std::uint64_t allocations = 0;  // by any call for device memory
   std::uint64_t launches = 0, graph_launches = 0;
-  std::uint64_t host_work = 0;  // `enqueue`
+  std::uint64_t host_work = 0;      // `enqueue`
+  std::uint64_t captured = 0;       // launches and host work that a capture recorded
+  std::uint64_t graph_updates = 0;  // executables that took another graph's arguments
   std::uint64_t copies = 0, write_values = 0;
   std::uint64_t records = 0, waits = 0;  // with events
   std::uint64_t queries = 0;             // for events and streams

@@ -54,6 +54,11 @@ constexpr ErrorText kErrors[] = {
     ERROR(cudaErrorStreamCaptureInvalidated,
           "operation failed due to a previous error during capture"),
     ERROR(cudaErrorStreamCaptureUnmatched, "capture was not ended in the same stream as it began"),
+    ERROR(cudaErrorStreamCaptureWrongThread,
+          "attempt to terminate a thread-local capture sequence from another thread"),
+    ERROR(cudaErrorGraphExecUpdateFailure,
+          "the graph update was not performed because it included changes which violated "
+          "constraints specific to instantiated graph update"),
     ERROR(cudaErrorStreamCaptureUnjoined, "capturing stream has unjoined work"),
     ERROR(cudaErrorStreamCaptureIsolation,
           "dependency created on uncaptured work in another stream"),

@@ -1,4 +1,4 @@
-// Graphs: capture of streams into a sequence, conditional nodes, executables.
+// Graphs: capture of streams into a sequence, conditional nodes, executables and their updates.
 #include <troupe/test/support/cuda/fake_state.hpp>
 
 using namespace fake_cuda;
@@ -53,6 +53,20 @@ void add_conditions(Graph& graph, std::vector<Graph::Condition*>& conditions) {
     for (const cudaGraph_t body : node.bodies) add_conditions(*body, conditions);
 }
 
+// A launch first sets the conditions that have a default.
+cudaGraph_t executable_copy_of(const Graph& graph) {
+  const cudaGraph_t copy = copy_of(graph);
+  std::vector<Graph::Condition*> conditions;
+  add_conditions(const_cast<Graph&>(graph), conditions);
+  Node& first = *copy->nodes.emplace(copy->nodes.begin());
+  first.kind = NodeKind::fill;
+  first.work = [conditions](Random&) {
+    for (Graph::Condition* condition : conditions)
+      condition->value.store(condition->by_default, std::memory_order_relaxed);
+  };
+  return copy;
+}
+
 void run(const Graph& graph, Random& random) {
   for (const Node& node : graph.nodes) {
     if (node.work) {
@@ -75,6 +89,8 @@ cudaError_t begin_capture(const char* name, cudaStream_t stream, cudaGraph_t gra
                           cudaStreamCaptureMode mode) {
   if (const cudaError_t error = check_not_capturing(name, stream)) return error;
   stream->is_capture_origin = true;
+  const bool is_relaxed = mode == cudaStreamCaptureModeRelaxed;
+  stream->capture_thread = is_relaxed ? std::thread::id() : std::this_thread::get_id();
   stream->is_capture_invalid = false;
   stream->capture = graph;
   if (mode != cudaStreamCaptureModeRelaxed) ++captures_begun();
@@ -124,7 +140,9 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
   FAKE_CUDA_ENTER("cudaStreamBeginCapture", stream);
-  return begin_capture("cudaStreamBeginCapture", stream, make_graph(), mode);
+  const cudaGraph_t graph = make_graph();
+  graph->is_of_capture = true;
+  return begin_capture("cudaStreamBeginCapture", stream, graph, mode);
 }
 
 cudaError_t cudaStreamBeginCaptureToGraph(cudaStream_t stream, cudaGraph_t graph,
@@ -144,8 +162,15 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
     violate("cudaStreamEndCapture on a stream that began no capture");
     return result(cudaErrorStreamCaptureUnmatched);
   }
-  if (captures_begun() > 0) --captures_begun();
+  const std::thread::id its = stream->capture_thread;
+  if (its != std::thread::id() && its != std::this_thread::get_id()) {
+    violate("cudaStreamEndCapture on another thread than the one that began the capture");
+    stream->is_capture_invalid = true;
+    return result(cudaErrorStreamCaptureWrongThread);
+  }
+  if (its != std::thread::id()) --captures_begun();
   if (!end_capture(captured)) return result(cudaErrorStreamCaptureInvalidated);
+  if (captured->is_of_capture) count(state().counts.live_graphs);
   *graph = captured;
   return cudaSuccess;
 }
@@ -191,17 +216,38 @@ cudaError_t cudaGraphAddNode(cudaGraphNode_t* node, cudaGraph_t graph, const cud
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph,
                                  unsigned long long) {
   if (const cudaError_t error = enter_graph("cudaGraphInstantiate", graph)) return error;
-  const cudaGraph_t copy = copy_of(*graph);
-  // A launch first sets the conditions that have a default.
-  std::vector<Graph::Condition*> conditions;
-  add_conditions(*graph, conditions);
-  copy->nodes.emplace(copy->nodes.begin())->work = [conditions](Random&) {
-    for (Graph::Condition* condition : conditions)
-      condition->value.store(condition->by_default, std::memory_order_relaxed);
-  };
+  const cudaGraph_t copy = executable_copy_of(*graph);
   std::lock_guard lock(all().mutex);
   *executable = &all().executables.emplace_back(copy, current_device());
   count(state().counts.live_graphs);
+  return cudaSuccess;
+}
+
+// Launches of the executable that are under way keep its old nodes.
+cudaError_t cudaGraphExecUpdate(cudaGraphExec_t executable, cudaGraph_t graph,
+                                cudaGraphExecUpdateResultInfo* info) {
+  if (const cudaError_t error = enter_graph("cudaGraphExecUpdate", graph)) return error;
+  if (executable == nullptr || !executable->is_alive) {
+    violate("cudaGraphExecUpdate of a graph that was destroyed");
+    return result(cudaErrorInvalidValue);
+  }
+  *info = {};
+  const std::vector<Node>& before = executable->graph->nodes;  // the first sets conditions
+  const auto refuse = [&](cudaGraphExecUpdateResult why) {
+    info->result = why;
+    return result(cudaErrorGraphExecUpdateFailure);
+  };
+  if (before.size() != graph->nodes.size() + 1)
+    return refuse(cudaGraphExecUpdateErrorTopologyChanged);
+  for (std::size_t i = 0; i < graph->nodes.size(); ++i) {
+    if (before[i + 1].kind != graph->nodes[i].kind)
+      return refuse(cudaGraphExecUpdateErrorNodeTypeChanged);
+    if (graph->nodes[i].kind == NodeKind::conditional)
+      return refuse(cudaGraphExecUpdateErrorNotSupported);
+  }
+  executable->graph = executable_copy_of(*graph);
+  count(state().counts.graph_updates);
+  info->result = cudaGraphExecUpdateSuccess;
   return cudaSuccess;
 }
 
@@ -221,8 +267,11 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
     violate("cudaGraphLaunch of a graph that was destroyed");
     return result(cudaErrorInvalidValue);
   }
+  if (const cudaError_t error = check_capture(stream)) return error;
   count(state().counts.graph_launches);
-  add_work(stream, [graph = executable->graph](Random& random) { run(*graph, random); });
+  add_work(
+      stream, [graph = executable->graph](Random& random) { run(*graph, random); },
+      NodeKind::graph);
   return cudaSuccess;
 }
 

@@ -17,6 +17,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <troupe/test/support/cuda/fake_cuda.hpp>
@@ -92,6 +93,8 @@ struct CUstream_st {
   std::atomic<bool> is_alive{true};
   std::atomic<fake_cuda::Graph*> capture{nullptr};  // takes launches in the place of the queue
   std::atomic<bool> is_capture_origin{false}, is_capture_invalid{false};
+  // the thread that must end the capture; none for a relaxed one
+  std::atomic<std::thread::id> capture_thread{};
 
  private:
   struct Item {
@@ -141,8 +144,20 @@ struct CUmemPoolHandle_st {
 
 namespace fake_cuda {
 
+/// The type of a graph's node, as far as updates of executables compare it.
+enum class NodeKind : std::uint8_t {
+  kernel,
+  host_work,
+  copy,
+  fill,
+  write_value,
+  graph,
+  conditional
+};
+
 struct Node {
   Work work;  // or a conditional node:
+  NodeKind kind = NodeKind::conditional;
   cudaGraphConditionalNodeType type{};
   std::atomic<unsigned>* condition = nullptr;
   std::vector<cudaGraph_t> bodies;
@@ -156,6 +171,7 @@ struct Graph {
     unsigned by_default = 0;
   };
   std::deque<Condition> conditions;
+  bool is_of_capture = false;  // made by one, whose caller gets it at the end
   std::atomic<bool> is_alive{true};
 };
 
@@ -182,9 +198,9 @@ struct Device {
 
 /// Counters of Report, without an order.
 struct Counts {
-  std::atomic<std::uint64_t> allocations{0}, launches{0}, graph_launches{0}, host_work{0},
-      copies{0}, write_values{0}, records{0}, waits{0}, queries{0}, syncs{0}, live_streams{0},
-      live_events{0}, live_pools{0}, live_graphs{0};
+  std::atomic<std::uint64_t> allocations{0}, launches{0}, captured{0}, graph_launches{0},
+      graph_updates{0}, host_work{0}, copies{0}, write_values{0}, records{0}, waits{0}, queries{0},
+      syncs{0}, live_streams{0}, live_events{0}, live_pools{0}, live_graphs{0};
 };
 inline void count(std::atomic<std::uint64_t>& counter, int by = 1) {
   counter.fetch_add(static_cast<std::uint64_t>(by), std::memory_order_relaxed);
@@ -260,7 +276,9 @@ cudaError_t check_no_capture(const char* name);
 inline bool is_device(int device) { return device >= 0 && device < state().options.devices; }
 
 /// Appends work to a stream or to what it captures.
-void add_work(cudaStream_t stream, Work work);
+void add_work(cudaStream_t stream, Work work, NodeKind kind);
+/// Answers for a call that enqueues: it is refused by a stream whose capture has become invalid.
+cudaError_t check_capture(cudaStream_t stream);
 /// Refuses, if the stream captures, and makes its capture invalid.
 cudaError_t check_not_capturing(const char* name, cudaStream_t stream);
 /// Waits for all streams of a device, as a call that blocks.

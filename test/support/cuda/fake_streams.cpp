@@ -143,12 +143,19 @@ void CUstream_st::work(const Work& what) {
   is_in_work() = false;
 }
 
-void fake_cuda::add_work(cudaStream_t stream, Work work) {
+void fake_cuda::add_work(cudaStream_t stream, Work work, NodeKind kind) {
   if (Graph* graph = stream->capture) {
-    graph->nodes.emplace_back().work = std::move(work);
+    Node& node = graph->nodes.emplace_back();
+    node.work = std::move(work);
+    node.kind = kind;
     return;
   }
   stream->push(std::move(work));
+}
+
+cudaError_t fake_cuda::check_capture(cudaStream_t stream) {
+  if (stream->capture == nullptr || !stream->is_capture_invalid) return cudaSuccess;
+  return result(cudaErrorStreamCaptureInvalidated);
 }
 
 cudaError_t fake_cuda::check_not_capturing(const char* name, cudaStream_t stream) {

@@ -28,11 +28,15 @@ cudaError_t troupe::cuda::launch_on_host(std::function<void()> body, dim3 grid, 
   FAKE_CUDA_ENTER("cudaLaunchKernel", stream);
   if (const cudaError_t error = check_current("cudaLaunchKernel", stream->device)) return error;
   if (!is_launchable(grid, block, shared_bytes)) return result(cudaErrorInvalidConfiguration);
-  count(state().counts.launches);
+  if (const cudaError_t error = check_capture(stream)) return error;
+  count(stream->capture == nullptr ? state().counts.launches : state().counts.captured);
   const bool is_shuffled = state().options.seed != 0;
-  add_work(stream, [=, body = std::move(body)](Random& random) {
-    host_grid::run({grid, block, shared_bytes, is_shuffled ? random.next() : 0}, body);
-  });
+  add_work(
+      stream,
+      [=, body = std::move(body)](Random& random) {
+        host_grid::run({grid, block, shared_bytes, is_shuffled ? random.next() : 0}, body);
+      },
+      NodeKind::kernel);
   return cudaSuccess;
 }
 
@@ -40,8 +44,10 @@ void* troupe::cuda::dynamic_shared_on_host() { return host_grid::dynamic_shared(
 
 cudaError_t fake_cuda::enqueue(cudaStream_t stream, std::function<void()> work, const char* name) {
   FAKE_CUDA_ENTER(name, stream);
-  count(state().counts.host_work);
-  add_work(stream, [work = std::move(work)](Random&) { work(); });
+  if (const cudaError_t error = check_capture(stream)) return error;
+  count(stream->capture == nullptr ? state().counts.host_work : state().counts.captured);
+  add_work(
+      stream, [work = std::move(work)](Random&) { work(); }, NodeKind::host_work);
   return cudaSuccess;
 }
 
@@ -109,17 +115,21 @@ void note_pageable(const Copy& copy) {
 // As the driver does: a small source is staged by the call, and all else blocks it.
 void copy_pageable(const Copy& copy, cudaStream_t stream) {
   note_pageable(copy);
-  if (stream->capture != nullptr) return add_work(stream, [copy](Random&) { copy.run(); });
+  const auto run = [copy](Random&) { copy.run(); };
+  if (stream->capture != nullptr) return add_work(stream, run, NodeKind::copy);
   if (copy.to_block != nullptr && copy.bytes <= kMaxStagedBytes) {
     const auto* first = static_cast<const char*>(copy.from);
     std::vector<char> staged(first, first + copy.bytes);
-    return add_work(stream, [copy, staged = std::move(staged)](Random&) {
-      Copy from_staged = copy;
-      from_staged.from = staged.data();
-      from_staged.run();
-    });
+    return add_work(
+        stream,
+        [copy, staged = std::move(staged)](Random&) {
+          Copy from_staged = copy;
+          from_staged.from = staged.data();
+          from_staged.run();
+        },
+        NodeKind::copy);
   }
-  add_work(stream, [copy](Random&) { copy.run(); });
+  add_work(stream, run, NodeKind::copy);
   count(state().counts.syncs);
   Mark& mark = stream->push_mark();
   mark.wait();
@@ -128,10 +138,13 @@ void copy_pageable(const Copy& copy, cudaStream_t stream) {
 
 cudaError_t add_copy(Copy copy, cudaMemcpyKind kind, cudaStream_t stream) {
   if (copy.bytes == 0) return cudaSuccess;
+  if (const cudaError_t error = check_capture(stream)) return error;
   if (const cudaError_t error = find_sides(copy, kind)) return error;
   count(state().counts.copies);
   if (copy.to_block == nullptr || copy.from_block == nullptr) copy_pageable(copy, stream);
-  else add_work(stream, [copy](Random&) { copy.run(); });
+  else
+    add_work(
+        stream, [copy](Random&) { copy.run(); }, NodeKind::copy);
   return cudaSuccess;
 }
 
@@ -153,11 +166,14 @@ CUresult write_value(const char* name, cudaStream_t stream, CUdeviceptr address,
   }
   count(state().counts.write_values);
   const bool is_ordered = (flags & CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER) == 0;
-  add_work(stream, [=](Random&) {
-    check_kept("a written value in a block", block);
-    __atomic_store_n(reinterpret_cast<T*>(address), value,
-                     is_ordered ? __ATOMIC_RELEASE : __ATOMIC_RELAXED);
-  });
+  add_work(
+      stream,
+      [=](Random&) {
+        check_kept("a written value in a block", block);
+        __atomic_store_n(reinterpret_cast<T*>(address), value,
+                         is_ordered ? __ATOMIC_RELEASE : __ATOMIC_RELAXED);
+      },
+      NodeKind::write_value);
   return CUDA_SUCCESS;
 }
 
@@ -186,7 +202,8 @@ cudaError_t cudaFuncSetAttribute(const void*, cudaFuncAttribute attribute, int v
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t call, void* argument) {
   FAKE_CUDA_ENTER("cudaLaunchHostFunc", stream);
   violate("cudaLaunchHostFunc is called");
-  add_work(stream, [=](Random&) { call(argument); });
+  add_work(
+      stream, [=](Random&) { call(argument); }, NodeKind::host_work);
   return cudaSuccess;
 }
 
@@ -213,6 +230,7 @@ cudaError_t cudaMemcpyPeerAsync(void* to, int to_device, const void* from, int f
 cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream) {
   FAKE_CUDA_ENTER("cudaMemsetAsync", stream);
   if (bytes == 0) return cudaSuccess;
+  if (const cudaError_t error = check_capture(stream)) return error;
   Block* block = nullptr;
   {
     std::lock_guard lock(state().memory);
@@ -222,10 +240,13 @@ cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stre
       return result(cudaErrorInvalidValue);
     }
   }
-  add_work(stream, [=](Random&) {
-    check_kept("a fill of a block", block);
-    std::memset(to, value, bytes);
-  });
+  add_work(
+      stream,
+      [=](Random&) {
+        check_kept("a fill of a block", block);
+        std::memset(to, value, bytes);
+      },
+      NodeKind::fill);
   return cudaSuccess;
 }
 

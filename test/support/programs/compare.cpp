@@ -141,8 +141,6 @@ Expected expected_of(const Recipe& r) {
   return out;
 }
 
-namespace {
-
 ProgramOutcome interpret(const Recipe& r) {
   Graph g;
   Kitchen k(r, g, Devices::none);
@@ -161,6 +159,8 @@ ProgramOutcome interpret(const Recipe& r) {
   } catch (const Error& e) { out.error = e.what(); }
   return out;
 }
+
+namespace {
 
 /// Waits for a run. A deterministic engine's steps are bounded: an executor that went astray may
 /// take steps for ever. A large program takes up to 4 steps for a node that the oracle computes
@@ -286,6 +286,8 @@ std::optional<std::string> difference(const Tensor& got, const Array& wanted, co
   return std::nullopt;
 }
 
+}  // namespace
+
 std::optional<std::string> difference(const Recipe& r, const Expected& e, const ProgramOutcome& o) {
   if (o.hangs) return "it hangs";
   if (e.error.empty() != o.error.empty())
@@ -304,8 +306,6 @@ std::optional<std::string> difference(const Recipe& r, const Expected& e, const 
       return d;
   return std::nullopt;
 }
-
-}  // namespace
 
 std::optional<std::string> difference_beside_cancelled(const Recipe& r, const Expected& e,
                                                        const Way& way) {
@@ -358,28 +358,24 @@ std::optional<std::string> difference_beside_cancelled(const Recipe& r, const Ex
   return std::nullopt;
 }
 
-namespace {
-
-std::optional<std::string> difference_of_forms(const ProgramOutcome& whole,
-                                               const ProgramOutcome& lowered) {
-  if (whole.hangs || lowered.hangs) return "it hangs";
+std::optional<std::string> difference_of_outcomes(const ProgramOutcome& one,
+                                                  const ProgramOutcome& two,
+                                                  const std::string& other) {
+  if (one.hangs || two.hangs) return "it hangs";
   // which of several errors comes first is open
-  if (whole.error.empty() != lowered.error.empty())
-    return "error '" + whole.error + "', lowered '" + lowered.error + "'";
-  const auto compare = [](const std::vector<Tensor>& a, const std::vector<Tensor>& b,
-                          const std::string& what) -> std::optional<std::string> {
+  if (one.error.empty() != two.error.empty())
+    return fmt::format("error '{}', {} '{}'", one.error, other, two.error);
+  const auto compare = [&](const std::vector<Tensor>& a, const std::vector<Tensor>& b,
+                           const std::string& what) -> std::optional<std::string> {
     for (std::size_t i = 0; i < a.size() && i < b.size(); ++i)
       if (!identical(a[i], b[i]))
-        return fmt::format("{} {} is {}, lowered {}", what, i, a[i].text(), b[i].text());
+        return fmt::format("{} {} is {}, {} {}", what, i, a[i].text(), other, b[i].text());
     return std::nullopt;
   };
-  for (std::size_t run = 0; run < whole.fetched.size() && run < lowered.fetched.size(); ++run)
-    if (auto wrong = compare(whole.fetched[run], lowered.fetched[run], "fetch")) return wrong;
-  return whole.error.empty() ? compare(whole.variables, lowered.variables, "variable")
-                             : std::nullopt;
+  for (std::size_t run = 0; run < one.fetched.size() && run < two.fetched.size(); ++run)
+    if (auto wrong = compare(one.fetched[run], two.fetched[run], "fetch")) return wrong;
+  return one.error.empty() ? compare(one.variables, two.variables, "variable") : std::nullopt;
 }
-
-}  // namespace
 
 std::optional<std::string> difference_from_lowered(const Recipe& r, const Way& way) {
   CompileOptions lowering, interpreting;
@@ -387,9 +383,9 @@ std::optional<std::string> difference_from_lowered(const Recipe& r, const Way& w
   interpreting.compiled_loops = false;
   const ProgramOutcome lowered = run_in_engine(r, way, lowering);
   const int before = resident_loops();
-  if (auto wrong = difference_of_forms(run_in_engine(r, way), lowered)) return wrong;
+  if (auto wrong = difference_of_outcomes(run_in_engine(r, way), lowered, "lowered")) return wrong;
   if (resident_loops() == before) return std::nullopt;  // there is nothing to interpret
-  if (auto wrong = difference_of_forms(run_in_engine(r, way, interpreting), lowered))
+  if (auto wrong = difference_of_outcomes(run_in_engine(r, way, interpreting), lowered, "lowered"))
     return "interpreted: " + *wrong;
   return std::nullopt;
 }

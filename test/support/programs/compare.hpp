@@ -47,6 +47,8 @@ struct Way {
   bool swaps = false;      // lists' elements to the host, wherever it can
   bool is_narrow = false;  // an edge in a loop carries one value at a time
   bool lowers = false;     // no loop stays whole
+  bool is_alone = false;   // on a scope without an engine
+  bool is_traced = false;  // on a scope, as a traced function
   std::function<std::unique_ptr<World>(const EngineOptions&)> world = {};  // empty: one engine
 };
 
@@ -95,6 +97,13 @@ void run_program(const Recipe& r, const Way& way, Graph& g, const Kitchen& k,
                  const std::vector<Expr>& fetches, int runs, ProgramOutcome& out,
                  const CompileOptions& compile = {});
 
+/// Runs the recipe's graph without an engine and without passes.
+ProgramOutcome interpret(const Recipe& r);
+std::optional<std::string> difference(const Recipe& r, const Expected& e, const ProgramOutcome& o);
+/// Compares two outcomes to the bit; `other` names the second.
+std::optional<std::string> difference_of_outcomes(const ProgramOutcome& one,
+                                                  const ProgramOutcome& two,
+                                                  const std::string& other);
 std::optional<std::string> difference(const Recipe& r, const Expected& e, const Way& way);
 /// Like `difference`, for a run beside one that is cancelled anywhere, or that starts when that one
 /// did; for programs without variables.

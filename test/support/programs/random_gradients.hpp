@@ -10,6 +10,21 @@
 
 namespace troupe::test {
 
+/// A scalar of a program's results.
+inline Expr weighted_sum(detail::Reader& reader, const Exprs& fetches) {
+  Expr y = reader.constant(0.25);
+  double weight = 1;
+  for (const Expr& e : fetches)
+    if (e.dtype() == DType::f64) y = y + sum(e) * (weight *= 0.75);
+  return y;
+}
+/// A gradient's product with something that depends on nothing.
+inline Expr derived(detail::Reader& reader, const Exprs& gradient) {
+  Expr next = reader.constant(0.0);
+  for (const Expr& e : gradient) next = next + sum(e * cos(e * 0.0 + 0.3));
+  return next;
+}
+
 /// A random program as one scalar of its real inputs.
 struct Differentiated {
   Graph g;
@@ -27,19 +42,10 @@ struct Differentiated {
       types.push_back(r.inputs[i].name.type);
       values.push_back(r.inputs[i].values[0]);
     }
-    y = g.constant(0.25);
-    double weight = 1;
-    for (const Expr& e : kitchen.fetches())
-      if (e.dtype() == DType::f64) y = y + sum(e) * (weight *= 0.75);
+    y = weighted_sum(g, kitchen.fetches());
   }
   void differentiate() { d = gradients(y, xs, {.unconnected = Unconnected::zeros}); }
-  /// The gradient's product with something that depends on nothing, as the next y.
-  void derive() {
-    Expr next = g.constant(0.0);
-    for (const Expr& e : gradients(y, xs, {.unconnected = Unconnected::zeros}))
-      next = next + sum(e * cos(e * 0.0 + 0.3));
-    y = next;
-  }
+  void derive() { y = derived(g, gradients(y, xs, {.unconnected = Unconnected::zeros})); }
   Feeds feeds(const Recipe& r) const {
     Feeds out;
     std::size_t k = 0;
@@ -53,24 +59,17 @@ struct Differentiated {
   }
 };
 
-/// Compares derivatives of that order. Throws Unfit where nothing is differentiated.
-inline std::optional<std::string> difference_from_interpreter(const Recipe& r, const Way& way,
-                                                              int order = 1) {
-  const auto made = [&](Devices devices) {
-    auto p = std::make_unique<Differentiated>(r, devices);
-    for (int i = 1; i < order; ++i) p->derive();
-    p->differentiate();
-    return p;
-  };
-  const auto alone = made(Devices::none), p = made(way.devices);
-  if (p->d.empty()) throw Unfit("no real input");
-  const std::vector<Tensor> expected = Eager().run(alone->g, alone->feeds(r), alone->d);
-  ProgramOutcome got;
-  run_program(r, way, p->g, p->kitchen, p->d, 1, got);
-  if (got.hangs) return "it hangs";
-  if (!got.error.empty()) return "an error: " + got.error;
+inline std::unique_ptr<Differentiated> differentiated(const Recipe& r, Devices devices, int order) {
+  auto p = std::make_unique<Differentiated>(r, devices);
+  for (int i = 1; i < order; ++i) p->derive();
+  p->differentiate();
+  return p;
+}
+
+inline std::optional<std::string> difference_of_gradients(const std::vector<Tensor>& got,
+                                                          const std::vector<Tensor>& expected) {
   for (std::size_t i = 0; i < expected.size(); ++i) {
-    const Tensor& is = got.fetched[0][i];
+    const Tensor& is = got[i];
     if (is.shape() != expected[i].shape())
       return fmt::format("the gradient of input {} has shape {}, not {}", i, is.shape().text(),
                          expected[i].shape().text());
@@ -82,6 +81,20 @@ inline std::optional<std::string> difference_from_interpreter(const Recipe& r, c
     }
   }
   return std::nullopt;
+}
+
+/// Compares derivatives of that order. Throws Unfit where nothing is differentiated.
+inline std::optional<std::string> difference_from_interpreter(const Recipe& r, const Way& way,
+                                                              int order = 1) {
+  const auto alone = differentiated(r, Devices::none, order),
+             p = differentiated(r, way.devices, order);
+  if (p->d.empty()) throw Unfit("no real input");
+  const std::vector<Tensor> expected = Eager().run(alone->g, alone->feeds(r), alone->d);
+  ProgramOutcome got;
+  run_program(r, way, p->g, p->kitchen, p->d, 1, got);
+  if (got.hangs) return "it hangs";
+  if (!got.error.empty()) return "an error: " + got.error;
+  return difference_of_gradients(got.fetched[0], expected);
 }
 
 inline void compare_gradients(const std::vector<Way>& ways, Seeds s, int order = 1) {

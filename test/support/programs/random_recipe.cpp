@@ -382,7 +382,7 @@ class Cook {
     std::size_t first = fit.size() > 12 ? fit.size() - 12 : 0;
     for (std::size_t k = first; k < fit.size(); ++k)
       if (dice_.chance(40) || k + 1 == fit.size()) recipe_.body.results.push_back(fit[k]);
-    if (dice_.chance(80)) {
+    if (dice_.chance(80) || tastes_.does_all) {
       Statement all{"all", {}, {{fresh(), Type::b}}};
       for (const Statement& s : recipe_.body.statements)
         if (has_effect(s) && !s.out.empty()) all.in.push_back(s.out[0]);

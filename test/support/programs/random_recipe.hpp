@@ -18,6 +18,7 @@ struct Tastes {
   int trips = 9;          // most trips of an outermost loop
   bool is_large = false;  // some tensors are of up to 1.3 MB
   int slopes = 30;        // percentage of programs that take gradients anywhere inside
+  bool does_all = false;  // the fetches need all effects
 };
 
 Recipe random_recipe(std::uint64_t seed, const Tastes& tastes = {});

@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 
 #include <troupe/autodiff/gradients.hpp>
+#include <troupe/autodiff/tape.hpp>
 
 namespace troupe::test {
 
@@ -22,18 +23,44 @@ const Rule* find_rule(const std::string& name) {
 
 // ---- building
 
+static bool has_calls(const Block& b) {
+  return std::any_of(b.statements.begin(), b.statements.end(), [](const Statement& s) {
+    return s.op == "call" || std::any_of(s.blocks.begin(), s.blocks.end(),
+                                         [](const Block& inner) { return has_calls(inner); });
+  });
+}
+
 Kitchen::Kitchen(const Recipe& recipe, Graph& graph, Devices devices, Slopes slopes)
-    : recipe_(recipe), g(graph), devices_(devices), slopes_(slopes) {
-  for (const Recipe::Input& in : recipe.inputs) {
-    inputs_.push_back(g.input(fmt::format("x{}", in.name.id), dtype_of_type(in.name.type),
-                              shape_of_type(in.name.type)));
-    known_[in.name.id] = inputs_.back();
-  }
+    : recipe_(recipe), g(graph), graph_(&graph), scope_(nullptr), devices_(devices),
+      slopes_(slopes) {
+  for (const Recipe::Input& in : recipe.inputs)
+    inputs_.push_back(graph.input(fmt::format("x{}", in.name.id), dtype_of_type(in.name.type),
+                                  shape_of_type(in.name.type)));
   for (std::size_t k = 0; k < recipe.variables.size(); ++k) {
     const Recipe::Var& v = recipe.variables[k];
     auto scope = on(home_of(v));
     variables_.push_back(g.variable(fmt::format("v{}", k), tensor(v.type, v.initial)));
   }
+  make_all();
+}
+
+Kitchen::Kitchen(const Recipe& recipe, Eager& scope, Exprs inputs, std::vector<Variable> variables,
+                 Devices devices)
+    : recipe_(recipe), g(scope), graph_(nullptr), scope_(&scope), devices_(devices), slopes_({}),
+      inputs_(std::move(inputs)), variables_(std::move(variables)) {
+  make_all();
+}
+
+void Kitchen::make_all() {
+  const Recipe& recipe = recipe_;
+  for (std::size_t k = 0; k < inputs_.size(); ++k) known_[recipe.inputs[k].name.id] = inputs_[k];
+  // A gradient through a call of a function that has no body yet is refused.
+  const bool has_calls_within =
+      std::any_of(recipe.functions.begin(), recipe.functions.end(),
+                  [](const Recipe::Function& f) { return has_calls(f.step) || has_calls(f.last); });
+  for (const Recipe::Function& f : recipe.functions)
+    if (!has_calls_within) make_outer_values(f.step), make_outer_values(f.last);
+  make_outer_values(recipe.body);
   make_functions();
   fetches_ = put(recipe.body, {});
 }
@@ -56,18 +83,29 @@ int Kitchen::variable(Type t, double number) const {
 
 Kitchen::Scope Kitchen::on(const std::string& device) {
   if (devices_ == Devices::none || device.empty()) return nullptr;
-  return Scope(new Graph::Scope(
-      g.on_device(devices_ == Devices::cpus && device.rfind("sim", 0) == 0 ? "cpu:3" : device)));
+  const std::string name =
+      devices_ == Devices::cpus && device.rfind("sim", 0) == 0 ? "cpu:3" : device;
+  if (graph_) return Scope(new Graph::Scope(graph_->on_device(name)));
+  return std::make_shared<Eager::OnDevice>(*scope_, name, detail::Site());
 }
 
-Tensor Kitchen::tensor(Type t, const std::vector<double>& numbers) const {
-  Shape shape = shape_of_type(t);
+static DType dtype_of(const Recipe& recipe, Type t) {
+  switch (t) {
+    case Type::i: return DType::i32;
+    case Type::l: return DType::i64;
+    case Type::b: return DType::boolean;
+    default: return recipe.real;
+  }
+}
+
+Tensor tensor_of(const Recipe& recipe, Type t, const std::vector<double>& numbers) {
+  Shape shape = Kitchen::shape_of_type(t);
   if (t == Type::d)
     shape = Shape{static_cast<std::int64_t>(std::max<std::size_t>(1, numbers.size()))};
   std::vector<double> v;
   for (std::int64_t i = 0; i < shape.elements(); ++i)
     v.push_back(numbers.empty() ? 0.25 : numbers[static_cast<std::size_t>(i) % numbers.size()]);
-  switch (dtype_of_type(t)) {
+  switch (dtype_of(recipe, t)) {
     case DType::f32: return Tensor::of(std::vector<float>(v.begin(), v.end()), shape);
     case DType::f64: return Tensor::of(v, shape);
     case DType::i32: return Tensor::scalar(static_cast<std::int32_t>(v[0]));
@@ -76,14 +114,7 @@ Tensor Kitchen::tensor(Type t, const std::vector<double>& numbers) const {
   }
 }
 
-DType Kitchen::dtype_of_type(Type t) const {
-  switch (t) {
-    case Type::i: return DType::i32;
-    case Type::l: return DType::i64;
-    case Type::b: return DType::boolean;
-    default: return real();
-  }
-}
+DType Kitchen::dtype_of_type(Type t) const { return dtype_of(recipe_, t); }
 
 Shape Kitchen::shape_of_type(Type t) {
   switch (t) {
@@ -109,22 +140,33 @@ void Kitchen::make_functions() {
     std::vector<ValueSpec> parameters, results;
     for (const Named& n : f.arguments) parameters.push_back(spec_of_type(n.type));
     for (const Named& n : f.last.results) results.push_back(spec_of_type(n.type));
-    functions_.emplace_back(g, fmt::format("f{}", functions_.size()), parameters, results);
+    functions_.emplace_back(g.current(), fmt::format("f{}", functions_.size()), parameters,
+                            results);
   }
-  is_in_function_ = true;
+  outside_ = known_;
   for (std::size_t k = 0; k < functions_.size(); ++k)
-    functions_[k].define([&](const Exprs& v) {
-      return cond(
-          v[0] > 0,
-          [&] {
-            counter_ = v[0];
-            Exprs out = put(recipe_.functions[k].step, v);
-            counter_.reset();
-            return out;
-          },
-          [&] { return put(recipe_.functions[k].last, v); });
-    });
-  is_in_function_ = false;
+    functions_[k].define(
+        [this, k](const Exprs& v) { return put_function(recipe_.functions[k], v); });
+}
+
+// On a scope a function runs within the code that calls it, whose values it does not know.
+Exprs Kitchen::put_function(const Recipe::Function& f, const Exprs& v) {
+  const std::map<int, Expr> known = std::exchange(known_, outside_);
+  const std::optional<Expr> counter = std::exchange(counter_, std::nullopt);
+  const bool is_in_function = std::exchange(is_in_function_, true);
+  Exprs out = cond(
+      v[0] > 0,
+      [&] {
+        counter_ = v[0];
+        Exprs step = put(f.step, v);
+        counter_.reset();
+        return step;
+      },
+      [&] { return put(f.last, v); });
+  known_ = known;
+  counter_ = counter;
+  is_in_function_ = is_in_function;
+  return out;
 }
 
 Exprs Kitchen::make_call(const Statement& s, const Exprs& in) {
@@ -161,7 +203,8 @@ void Kitchen::put(const Statement& s) {
   Scope device = on(s.device);
   std::vector<Scope> scopes;
   for (int id : s.after)
-    if (known_.contains(id)) scopes.emplace_back(new Graph::Scope(g.after({known_.at(id)})));
+    if (graph_ && known_.contains(id))
+      scopes.emplace_back(new Graph::Scope(graph_->after({known_.at(id)})));
   Exprs out = make(s);
   while (!scopes.empty()) scopes.pop_back();
   for (std::size_t k = 0; k < s.out.size(); ++k) define(s.out[k], out[k]);
@@ -188,11 +231,31 @@ Exprs Kitchen::make(const Statement& s) {
   return out;
 }
 
+// Each slope has a value of its own, on which nothing depends but the block.
+void Kitchen::make_outer_values(const Block& block) {
+  for (const Statement& s : block.statements) {
+    for (const Block& inner : s.blocks) make_outer_values(inner);
+    if (s.op != "slope" || s.out.empty() || s.out[0].id % 3 != 0) continue;
+    Expr from;
+    for (std::size_t k = 0; k < inputs_.size() && from.is_empty(); ++k)
+      if (recipe_.inputs[k].name.type == Type::f) from = inputs_[k];
+    outer_[&s] = identity(from.is_empty() ? constant(Type::f, {0.5}) : from);
+  }
+}
+
 // A path that ends, as at a variable that is written, adds a slope of 0.
 Exprs Kitchen::make_slopes(const Statement& s, const Exprs& in) {
   Exprs xs, out;
   for (const Expr& e : in) xs.push_back(identity(e));  // a value of this graph, only an argument
+  if (const auto outer = outer_.find(&s); outer != outer_.end() && !xs.empty())
+    xs[static_cast<std::size_t>(s.out[0].id / 3) % xs.size()] = outer->second;
   const auto at = [&](const Exprs& arguments) { return put(s.blocks[0], arguments)[0]; };
+  if (scope_) {
+    GradientTape tape({.watch_variables = false});
+    tape.watch(xs);
+    const Expr y = at(xs);
+    return tape.gradient(y, xs, {.unconnected = Unconnected::zeros});
+  }
   if (slopes_.step == 0) return gradients(at(xs), xs, {.unconnected = Unconnected::zeros});
   for (std::size_t k = 0; k < xs.size(); ++k) {
     const auto moved = [&](double steps) {
@@ -600,6 +663,41 @@ bool has_slopes(const Recipe& r) {
          std::any_of(r.functions.begin(), r.functions.end(), [](const Recipe::Function& f) {
            return has_slopes(f.step) || has_slopes(f.last);
          });
+}
+
+static bool has_effect(const Statement& s) {
+  const Rule* r = find_rule(s.op);
+  return s.op == "call" || (r && r->is_effect) ||
+         std::any_of(s.blocks.begin(), s.blocks.end(), [](const Block& b) {
+           return std::any_of(b.statements.begin(), b.statements.end(), has_effect);
+         });
+}
+
+// A graph has no effect that the slope does not need, as where the path ends at an assignment.
+static bool has_effect_in_slope(const Block& b) {
+  return std::any_of(b.statements.begin(), b.statements.end(), [](const Statement& s) {
+    return s.op == "slope" ? has_effect(s)
+                           : std::any_of(s.blocks.begin(), s.blocks.end(), has_effect_in_slope);
+  });
+}
+
+bool does_all(const Recipe& r) {
+  if (r.variables.empty()) return true;
+  for (const Recipe::Function& f : r.functions)
+    if (has_effect_in_slope(f.step) || has_effect_in_slope(f.last)) return false;
+  if (has_effect_in_slope(r.body)) return false;
+  std::vector<int> needed;
+  for (const Named& n : r.body.results) needed.push_back(n.id);
+  const auto is_needed = [&](const Statement& s) {
+    return std::any_of(s.out.begin(), s.out.end(), [&](const Named& n) {
+      return std::find(needed.begin(), needed.end(), n.id) != needed.end();
+    });
+  };
+  for (const Statement& s : r.body.statements)
+    if (s.op == "all" && is_needed(s))
+      for (const Named& n : s.in) needed.push_back(n.id);
+  return std::all_of(r.body.statements.begin(), r.body.statements.end(),
+                     [&](const Statement& s) { return !has_effect(s) || is_needed(s); });
 }
 
 static int statements_in(const Block& b) {

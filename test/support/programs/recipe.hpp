@@ -20,6 +20,7 @@
 #include <troupe/controlflow/list.hpp>
 #include <troupe/devices/base/internal.hpp>
 #include <troupe/functions.hpp>
+#include <troupe/ops/eager/eager.hpp>
 #include <troupe/ops/graph/graph.hpp>
 
 namespace troupe::test {
@@ -61,7 +62,9 @@ struct Block {
 ///             3 the body, as one more variable
 ///   call      of function numbers[0]; in: its arguments but for the counter, which is
 ///             numbers[1], or one less than the counter of the calling function
-///   slope     in: real numbers; block: from these to one number; out: its slope in each input
+///   slope     in: real numbers; block: from these to one number; out: its slope in each input.
+///             In a third of them one input is a value of the outermost graph instead, but not in
+///             functions that call functions
 ///   map, scan, fold  in: numbers[0] elements, then states; block: (states, elements) to
 ///             (states or results)
 struct Statement {
@@ -130,10 +133,15 @@ struct Slopes {
   double step = 0;  // step of the differences; 0: gradients
 };
 
-/// Builds the graph of a recipe.
+Tensor tensor_of(const Recipe& recipe, Type t, const std::vector<double>& numbers);
+
+/// Builds the graph of a recipe, or runs its C++ code on an eager scope.
 class Kitchen {
  public:
   Kitchen(const Recipe& recipe, Graph& graph, Devices devices, Slopes slopes = {});
+  /// Computes at once; while a function is traced, builds its graph. Variables are of the scope.
+  Kitchen(const Recipe& recipe, Eager& scope, Exprs inputs, std::vector<Variable> variables,
+          Devices devices);
 
   const Exprs& inputs() const { return inputs_; }
   const Exprs& fetches() const { return fetches_; }
@@ -144,7 +152,7 @@ class Kitchen {
   Expr constant(Type t, const std::vector<double>& numbers = {});
   /// A variable of that type by a number drawn for it; -1: there is none.
   int variable(Type t, double number) const;
-  using Scope = std::unique_ptr<Graph::Scope>;
+  using Scope = std::shared_ptr<void>;
   Scope on(const std::string& device);
   /// Sets the device of its operations, whatever scope they stand in: an access elsewhere is
   /// refused.
@@ -152,7 +160,9 @@ class Kitchen {
   Scope at_home(int variable) {
     return on(home_of(recipe_.variables[static_cast<std::size_t>(variable)]));
   }
-  Tensor tensor(Type t, const std::vector<double>& numbers) const;
+  Tensor tensor(Type t, const std::vector<double>& numbers) const {
+    return tensor_of(recipe_, t, numbers);
+  }
   DType dtype_of_type(Type t) const;
   static Shape shape_of_type(Type t);
   ValueSpec spec_of_type(Type t) const;
@@ -160,7 +170,9 @@ class Kitchen {
  private:
   using Callable = GraphFunction<Exprs(Exprs)>;
 
+  void make_all();
   void make_functions();
+  Exprs put_function(const Recipe::Function& f, const Exprs& v);
   Exprs make_call(const Statement& s, const Exprs& in);
   Expr use(const Named& n);
   Exprs use_all(const std::vector<Named>& all);
@@ -168,6 +180,7 @@ class Kitchen {
   Exprs put(const Block& block, const Exprs& arguments);
   void put(const Statement& s);
   Exprs make(const Statement& s);
+  void make_outer_values(const Block& block);
   Exprs make_slopes(const Statement& s, const Exprs& in);
   Exprs make_while(const Statement& s, const Exprs& in);
   Expr condition_of(const Statement& s, const Exprs& v, int made_by);
@@ -176,13 +189,17 @@ class Kitchen {
   const Recipe& recipe_;
 
  public:
-  Graph& g;
+  detail::Reader& g;
 
  private:
+  Graph* const graph_;  // null: on the scope
+  Eager* const scope_;
   const Devices devices_;
   const Slopes slopes_;
   std::map<int, Expr> known_;
+  std::map<const Statement*, Expr> outer_;  // values of the outermost graph for slopes
   std::vector<Callable> functions_;
+  std::map<int, Expr> outside_;  // known to functions besides their arguments
   bool is_in_function_ = false;
   std::optional<Expr> counter_;  // counter of the function whose step is being put
   Exprs inputs_, fetches_;
@@ -196,5 +213,7 @@ std::string text_of(const Recipe& r);
 bool may_fail(const Recipe& r);
 int statements_in(const Recipe& r);
 bool has_slopes(const Recipe& r);
+/// Do the fetches need all effects? Code that runs at once has them in any case.
+bool does_all(const Recipe& r);
 
 }  // namespace troupe::test
