@@ -8,9 +8,12 @@
 namespace troupe {
 namespace {
 
-bool has_one_branch(const Graph& g, const Node& n) {
+// The effects of a branch run because its conditional is fetched, whichever result that is for. In
+// its place no fetch would need them.
+bool can_inline(const Graph& g, const Node& n) {
   return n.op->name == "Case" && subgraphs_of(n).size() == 1 && n.controls.empty() &&
-         n.device.empty() && g.node(n.inputs[0].node).op->name == "Constant";
+         n.device.empty() && g.node(n.inputs[0].node).op->name == "Constant" &&
+         !has_effect(n);
 }
 
 // Returns the branch's results.
@@ -41,14 +44,14 @@ std::vector<Edge> put(Graph& to, const Node& conditional) {
 Program inline_branches(Program program) {
   const Graph& g = program.graph;
   if (std::none_of(g.nodes().begin(), g.nodes().end(),
-                   [&](const Node& n) { return has_one_branch(g, n); }))
+                   [&](const Node& n) { return can_inline(g, n); }))
     return program;
   std::vector<char> is_waited_for(at(g.size()), 0);
   for (const Node& n : g.nodes())
     for (std::int32_t c : n.controls) is_waited_for[at(c)] = 1;
   Rewriter rewriter(program);
   for (std::int32_t id = 0; id < g.size(); ++id) {
-    if (has_one_branch(g, g.node(id)) && !is_waited_for[at(id)])
+    if (can_inline(g, g.node(id)) && !is_waited_for[at(id)])
       rewriter.alias(id, put(rewriter.graph(), rewriter.translated(id)), -1);
     else rewriter.keep(id);
   }

@@ -5,8 +5,8 @@
 
 namespace troupe {
 
-/// Puts the nodes of conditionals that have one branch and a constant predicate, as `recompute`
-/// makes them, in their place: later passes see one graph. Changes this program, not its
+/// Puts the nodes of conditionals that have one branch without effects and a constant predicate, as
+/// `recompute` makes them, in their place: later passes see one graph. Changes this program, not its
 /// sub-graphs.
 Program inline_branches(Program program);
 

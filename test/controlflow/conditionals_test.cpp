@@ -155,6 +155,23 @@ BOOST_AUTO_TEST_CASE(a_choice_of_several) {  // C32
         {Reals{expected}}, 2);
 }
 
+// The branch is known, and the fetched result is none of the branch's effects.
+BOOST_AUTO_TEST_CASE(effects_of_the_only_branch_run_with_any_result) {
+  for (const Setting& s : all_settings()) {
+    Graph g;
+    Variable v = g.variable("v", Tensor::scalar(7.f));
+    Expr x = g.input("x", DType::f32, Shape{});
+    const std::vector<std::function<Expr()>> branches{[&] {
+      v.assign(2.0);
+      return x;
+    }};
+    Expr r = switch_case(g.constant(0), branches);
+    Somewhere there(s);
+    BOOST_TEST(there.engine().run(g, {{x, Tensor::scalar(3.f)}}, {r})[0].item<float>() == 3.f);
+    BOOST_TEST(there.engine().get(v).item<float>() == 2.f, s.name);
+  }
+}
+
 BOOST_AUTO_TEST_CASE(nodes_of_a_branch_run_only_when_it_is_taken) {
   // An op on outer values, a constant, a random draw and a failing op: none runs unless its branch
   // does.
