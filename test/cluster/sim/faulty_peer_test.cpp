@@ -3,6 +3,7 @@
 // session; nothing crashes, and every run ends.
 #include <boost/test/unit_test.hpp>
 
+#include <algorithm>
 #include <atomic>
 
 #include <troupe/test/support/cluster/faulty.hpp>
@@ -204,7 +205,10 @@ BOOST_AUTO_TEST_CASE(values_are_the_oracles) {
        .seed = 3,
        .world = repeating(3)},
   };
-  compare_values(ways, seeds(100), {});
+  // The way with threads is due for one of three programs, and TSan runs no other.
+  Seeds s = seeds(100);
+  s.count = std::max<std::uint64_t>(s.count, 3);
+  compare_values(ways, s, {});
   BOOST_TEST(refused_so_far > 0u);
 }
 
