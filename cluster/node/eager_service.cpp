@@ -87,6 +87,9 @@ void EagerService::make_program(const SessionRef& session, const std::shared_ptr
   std::shared_ptr<CompiledPlan> compiled;
   Status refusal;
   try {
+    if (is_draining_.load(std::memory_order_relaxed))
+      throw Error(Code::unavailable,
+                  "it is being drained and takes no new eager programs; compute on another node");
     Placed placed;
     MessageReader reader(m.program);
     troupe::read(reader, placed, node_.self.name);

@@ -20,6 +20,7 @@
 //    posted there once the session is over, and all are before the worker ends.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -43,6 +44,8 @@ class EagerService {
   void handle(Peer from, std::uint64_t owner, EagerSteps&& m, std::uint64_t bytes);
   /// Drops all of a session, and ends its runs.
   void lost(Peer peer);
+  /// Refuses programs from now on. Those that are here go on, and calls of them.
+  void drain() { is_draining_.store(true, std::memory_order_relaxed); }
   /// Ends all sessions.
   void close();
   /// Values that are kept for others.
@@ -77,7 +80,8 @@ class EagerService {
 
   const NodeParts node_;
   StateService& states_;
-  std::mutex mutex_;  // guards everything below
+  std::atomic<bool> is_draining_{false};  // publishes nothing but itself
+  std::mutex mutex_;                      // guards everything below
   bool is_closed_ = false;
   std::map<Peer, SessionRef> sessions_;
 };

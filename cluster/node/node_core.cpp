@@ -67,7 +67,7 @@ NodeCore::Services::Services(const NodeParts& node, CheckpointStore& store, Dist
     : states(node, runs, [this](const auto& broken) { plans.break_with(broken); }),
       plans(node, states, store, std::move(distributed_runs)),
       checkpoints(node, states, plans, store), inspections(node, has_own_clock),
-      operations(node, plans), eager(node, states), remote_devices(node) {}
+      eager(node, states), operations(node, plans, eager), remote_devices(node) {}
 
 NodeCore::NodeCore(NodeOptions& options)
     : self_(self_of(options)), container_(options.container), limits_(options.early),

@@ -122,8 +122,8 @@ class NodeCore final : public TransportListener,
     PlanService plans;
     CheckpointService checkpoints;
     InspectionService inspections;
-    Operations operations;
     EagerService eager;
+    Operations operations;
     RemoteDevices remote_devices;
   };
 

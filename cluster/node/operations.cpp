@@ -79,6 +79,7 @@ Answer Operations::done_here(const OperateNode& m) {
       is_draining_.store(true, std::memory_order_relaxed);
       node_.view.drain();
       plans_.drain();
+      eager_.drain();
       answer.states = node_.engine.in_flight();
     }
   } catch (...) { answer.status = Status::from_current_exception(); }

@@ -10,8 +10,8 @@
 // The node that is asked first passes a request on, because an operator's node listens nowhere, and
 // so has no session with a program that does not listen either.
 //
-// A drained node refuses plans and has the owners of those that it takes part in make them anew.
-// Runs that are under way, or begin before their owner knows, go on.
+// A drained node refuses plans and eager programs, and has the owners of the plans that it takes
+// part in make them anew. Runs that are under way, or begin before their owner knows, go on.
 //
 // Threads: any. Ownership: refers to the node's services. Invariants: 1. a request is passed on
 // once at most; 2. the requests that wait for another node's answer are bounded; 3. a drained node
@@ -22,6 +22,7 @@
 #include <cstdint>
 #include <string>
 
+#include <troupe/cluster/node/eager_service.hpp>
 #include <troupe/cluster/node/node_parts.hpp>
 #include <troupe/cluster/node/plan_service.hpp>
 #include <troupe/cluster/protocol/messages.hpp>
@@ -30,7 +31,8 @@ namespace troupe {
 
 class Operations {
  public:
-  Operations(const NodeParts& node, PlanService& plans) : node_(node), plans_(plans) {}
+  Operations(const NodeParts& node, PlanService& plans, EagerService& eager)
+      : node_(node), plans_(plans), eager_(eager) {}
 
   /// Cancels a run by its number at its owner. Throws not_found if the owner is not there, or the
   /// run is not under way. Blocks.
@@ -52,6 +54,7 @@ class Operations {
 
   const NodeParts node_;
   PlanService& plans_;
+  EagerService& eager_;
   std::atomic<bool> is_draining_{false};  // publishes nothing but itself
   std::atomic<int> passed_on_{0};         // requests that wait for the answer of another node
 };

@@ -241,6 +241,12 @@ class RemoteDevices::Program final : public Kernel {
     const std::vector<std::size_t> ends;  // behind each value and its elements
     std::size_t next = 0;
   };
+  /// A list of this node, and the step that makes it there from its elements up to `next`.
+  struct Packing {
+    List list;
+    EagerStep step;
+    std::int64_t next = 0;
+  };
   /// A list, and the handles on those of its elements that are not in it yet.
   struct Open {
     List list;
@@ -255,30 +261,49 @@ class RemoteDevices::Program final : public Kernel {
     session_ = to;
   }
 
-  // The number of an input, which is put there if it is not.
+  // The number of an input, which is put there if it is not. Lists that are open are kept on the
+  // heap, because the program decides how deep they nest.
   Id input(const Value& value, Stream& stream, Peer to, std::vector<Ref<Buffer>>& kept) const {
+    if (!value.is_list()) return tensor_input(value, stream, to, kept);
+    std::vector<Packing> open;
+    open.push_back(packing(value, stream, kept));
+    for (;;) {
+      Packing& top = open.back();
+      if (top.next < top.list.length()) {
+        const Value element = top.list.peek(top.next++);
+        if (element.is_list()) open.push_back(packing(element, stream, kept));
+        else
+          top.step.in.push_back(element.has_value() ? tensor_input(element, stream, to, kept) : 0);
+        continue;
+      }
+      const Id id = top.step.of;
+      calls_->add(to, std::move(top.step), stream.asked());
+      open.pop_back();
+      if (open.empty()) return id;
+      open.back().step.in.push_back(id);
+    }
+  }
+
+  Id tensor_input(const Value& value, Stream& stream, Peer to,
+                  std::vector<Ref<Buffer>>& kept) const {
     if (value.kind() == Value::Kind::tensor && device_.has(value.tensor())) {
       const Id id = device_.id_of(value.tensor());
       calls_->holder_of(id);
       return id;
     }
     kept.push_back(device_.fresh_handle({}));
-    const Id id = id_at(kept.back()->data());
-    if (!value.is_list()) {
-      EagerStep put = stream.step(StepKind::put, id);
-      put.value = value.tensor();
-      calls_->add(to, std::move(put), stream.asked());
-      return id;
-    }
-    const List& list = value.list();
-    EagerStep pack = stream.step(StepKind::pack, id);
-    pack.list = spec_of_value(value);
-    for (std::int64_t i = 0; i < list.length(); ++i) {
-      const Value element = list.peek(i);
-      pack.in.push_back(element.has_value() ? input(element, stream, to, kept) : 0);
-    }
-    calls_->add(to, std::move(pack), stream.asked());
+    EagerStep put = stream.step(StepKind::put, id_at(kept.back()->data()));
+    put.value = value.tensor();
+    const Id id = put.of;
+    calls_->add(to, std::move(put), stream.asked());
     return id;
+  }
+
+  Packing packing(const Value& list, Stream& stream, std::vector<Ref<Buffer>>& kept) const {
+    kept.push_back(device_.fresh_handle({}));
+    Packing made{list.list(), stream.step(StepKind::pack, id_at(kept.back()->data()))};
+    made.step.list = spec_of_value(list);
+    return made;
   }
 
   std::vector<std::size_t> ends_of(const std::vector<EagerSpec>& specs) const {

@@ -277,6 +277,31 @@ BOOST_AUTO_TEST_CASE(the_elements_of_a_list_on_an_asynchronous_device_are_read) 
   BOOST_TEST(nodes.log().empty());
 }
 
+BOOST_AUTO_TEST_CASE(node_takes_a_list_that_nests_beyond_any_stack) {
+  Nodes nodes(2);
+  Eager e(nodes.engine());
+  const ValueSpec any{DType::f32, Shape::unknown(), ValueSpec::kAnyDepth};
+  Expr list = list_push(list_empty(e, any), e.constant(1.f));
+  for (int i = 0; i < 100'000; ++i) list = list_push(list_empty(e, any), list);
+  auto there = e.on_device(kB);
+  BOOST_TEST(read(e, list_length(list)) == Numbers({1}));
+  BOOST_TEST(nodes.log().empty());
+}
+
+BOOST_AUTO_TEST_CASE(a_drained_node_takes_no_new_eager_programs) {
+  Nodes nodes(2);
+  Eager e(nodes.engine());
+  auto there = e.on_device(kB);
+  const Expr x = e.constant(vector_of({1, 2})) + 1.0;
+  BOOST_TEST(read(e, x) == Numbers({2, 3}));
+  nodes[0].drain("b");
+  BOOST_TEST(read(e, x) == Numbers({2, 3}));
+  // a program that is there goes on
+  BOOST_TEST(read(e, e.constant(vector_of({5, 6})) + 1.0) == Numbers({6, 7}));
+  const std::string why = refusal([&] { read(e, tanh(x)); }, Code::unavailable);
+  BOOST_TEST(has(why, {"Tanh", "node 'b'", "it is being drained and takes no new eager programs"}));
+}
+
 // More scopes than a node takes at once, one after the other. Each only reads.
 BOOST_AUTO_TEST_CASE(a_scope_that_only_reads_ends_on_the_node) {
   Nodes nodes(2);
