@@ -5,9 +5,9 @@
 
 namespace troupe {
 
-/// Puts the nodes of conditionals that have one branch without effects and a constant predicate, as
-/// `recompute` makes them, in their place: later passes see one graph. Changes this program, not its
-/// sub-graphs.
+/// Puts the nodes of conditionals that have a constant predicate and one branch without effects, as
+/// `recompute` makes them, in their place: later passes see one graph. Changes this program and
+/// none of its sub-graphs.
 Program inline_branches(Program program);
 
 }  // namespace troupe

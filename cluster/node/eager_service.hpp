@@ -44,7 +44,7 @@ class EagerService {
   void handle(Peer from, std::uint64_t owner, EagerSteps&& m, std::uint64_t bytes);
   /// Drops all of a session, and ends its runs.
   void lost(Peer peer);
-  /// Refuses programs from now on. Those that are here go on, and calls of them.
+  /// Refuses new programs from now on. Programs that are here may still be called.
   void drain() { is_draining_.store(true, std::memory_order_relaxed); }
   /// Ends all sessions.
   void close();
