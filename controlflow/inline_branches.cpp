@@ -12,8 +12,7 @@ namespace {
 // its place no fetch would need them.
 bool can_inline(const Graph& g, const Node& n) {
   return n.op->name == "Case" && subgraphs_of(n).size() == 1 && n.controls.empty() &&
-         n.device.empty() && g.node(n.inputs[0].node).op->name == "Constant" &&
-         !has_effect(n);
+         n.device.empty() && g.node(n.inputs[0].node).op->name == "Constant" && !has_effect(n);
 }
 
 // Returns the branch's results.

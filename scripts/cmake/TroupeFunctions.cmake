@@ -1,6 +1,6 @@
 # Collects the DSL's declarations from the op files into <troupe/functions.hpp>, so that adding an
 # op touches one file. A declaration is a `TROUPE_DSL(...)`, whose further lines are indented, with
-# the `///` lines above it.
+# the `///` lines above it. A comment may follow it.
 function(troupe_functions output)
   file(GLOB_RECURSE files CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/ops/library/*.cpp)
   list(SORT files)
@@ -12,6 +12,7 @@ function(troupe_functions output)
     string(REPLACE ";" "\\#semicolon" text "${text}")
     string(REPLACE "[" "\\#open" text "${text}")
     string(REPLACE "]" "\\#close" text "${text}")
+    string(REGEX REPLACE "\\) *//[^\n]*" ")" text "${text}")
     string(REGEX MATCHALL "(///[^\n]*\n)*TROUPE_DSL\\([^\n]*(\n [^\n]*)*\\)\n" found "${text}")
     foreach(item IN LISTS found)
       string(REGEX REPLACE "\n +" " " item "${item}")

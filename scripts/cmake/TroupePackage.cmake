@@ -221,6 +221,7 @@ set(CPACK_DEBIAN_GPU_PACKAGE_SECTION contrib/science)
 set(CPACK_DEBIAN_GPU_PACKAGE_DEPENDS "${soname_package} ${exactly}")
 set(CPACK_DEBIAN_GPU_DESCRIPTION "distributed tensor dataflow engine: NVIDIA GPUs
 ${about}
-This package has the plug-in for the device gpu:0. It needs NVIDIA's driver, and
-opens cuBLASLt and NVRTC of CUDA 12 or 13, and cuDNN 9, when they are first used.")
+This package has the plug-in for the device gpu:0. It needs NVIDIA's driver,
+and opens cuBLASLt and NVRTC of CUDA 12 or 13, and cuDNN 9, when they are
+first used.")
 include(CPack)
