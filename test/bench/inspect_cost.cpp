@@ -1,7 +1,8 @@
 // Measures the cost of inspection: a chain of one-element operations, a loop of scalars and a
 // training step of an LSTM on a node that serves inspections. The node is measured without
-// requests, with a client that asks for everything once a second, as the page does, and while it is
-// traced, against an engine that serves no inspections.
+// requests, with a client that asks for everything once a second, as the page does, while the
+// standing queries that Troupe has run over its events, and while it is traced, against an engine
+// that serves no inspections.
 //
 // Rows `_thread_cpu` are by the processor time of the thread that computes: the time taken from it,
 // whatever else the machine does. Clients, the server and its JSON cost nothing there, and the
@@ -18,6 +19,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -27,7 +29,10 @@
 #include <nlohmann/json.hpp>
 
 #include <troupe/actors/engine/engine_impl.hpp>
+#include <troupe/actors/events/direct_run.hpp>
+#include <troupe/actors/events/engine_events.hpp>
 #include <troupe/autodiff/optimizer.hpp>
+#include <troupe/cluster/inspect/event_feed.hpp>
 #include <troupe/cluster/inspect/inspection_json.hpp>
 #include <troupe/cluster/inspect/inspection_server.hpp>
 #include <troupe/cluster/node/node.hpp>
@@ -198,10 +203,47 @@ class Watcher {
   std::thread thread_;
 };
 
-enum class Mode { served, watched, traced };
+/// Runs all standing queries over the node's events, on a thread of its own, for as long as it
+/// lives.
+class Queries {
+ public:
+  explicit Queries(const ClusterNode& node) : feed_(node, {}), thread_([this] { run(); }) {}
+  ~Queries() {
+    is_over_.store(true);
+    thread_.join();
+  }
+  Queries(const Queries&) = delete;
+  Queries& operator=(const Queries&) = delete;
+  std::uint64_t taken() const { return taken_.load(); }
+
+ private:
+  void run() {
+    std::vector<std::unique_ptr<events::DirectRun>> runs;
+    for (const events::StandingQuery& q : events::standing_queries())
+      runs.push_back(std::make_unique<events::DirectRun>(
+          events::standing_query(q.name, 1'000'000'000), [](std::size_t, const events::Batch&) {}));
+    Subscription mine = feed_.subscribe();
+    while (!is_over_.load()) {
+      for (const events::Batch& batch : feed_.take(mine)) {
+        taken_ += batch.size();
+        for (const auto& each : runs) each->feed("engine", batch);
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
+  }
+
+  EventFeed feed_;
+  std::atomic<std::uint64_t> taken_{0};
+  std::atomic<bool> is_over_{false};
+  std::thread thread_;
+};
+
+enum class Mode { served, watched, queried, traced };
+constexpr Mode kModes[] = {Mode::served, Mode::watched, Mode::queried, Mode::traced};
 
 const char* name_of(Mode mode) {
-  return mode == Mode::served ? "served" : mode == Mode::watched ? "watched" : "traced";
+  constexpr const char* kNames[] = {"served", "watched", "queried", "traced"};
+  return kNames[static_cast<int>(mode)];
 }
 
 bench::Comparison comparison(const Workload& w, const std::string& how, double budget) {
@@ -225,7 +267,9 @@ int main() {
   ClusterNode node(std::move(o));
   Programs of_node(node.engine());
   const InspectionServer server(node, {});
-  for (const Mode mode : {Mode::served, Mode::watched, Mode::traced}) {
+  for (const Mode mode : kModes) {
+    std::optional<Queries> queries;
+    if (mode == Mode::queried) queries.emplace(node);
     std::atomic<bool> is_over{false};
     std::thread watcher([&] {
       using namespace std::chrono;
@@ -263,7 +307,9 @@ int main() {
     is_over.store(true);
     watcher.join();
   }
-  for (const Mode mode : {Mode::served, Mode::watched, Mode::traced}) {
+  for (const Mode mode : kModes) {
+    std::optional<Queries> queries;
+    if (mode == Mode::queried) queries.emplace(node);
     for (std::size_t w = 0; w < of_node.all.size(); ++w) {
       const std::string how = name_of(mode);
       std::optional<Watcher> watcher;
@@ -283,6 +329,7 @@ int main() {
       }
       c.also = {{"cores_beside", beside / took}};
       if (watcher) c.also.emplace_back("rounds", watcher->rounds());
+      if (queries) c.also.emplace_back("events", static_cast<double>(queries->taken()));
       c.print();
     }
     if (mode == Mode::traced) node.inspect({.kind = NodeQuestion::Kind::trace_off});
