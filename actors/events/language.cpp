@@ -554,7 +554,9 @@ void LanguageParser::outputs() {
 }  // namespace
 
 Query parse_query(const std::string& text, const std::vector<EventType>& types, Time second) {
-  return LanguageParser(text, types, second).parse();
+  Query query = LanguageParser(text, types, second).parse();
+  query.text_ = std::make_shared<const QueryText>(QueryText{text, types, second});
+  return query;
 }
 
 }  // namespace troupe::events

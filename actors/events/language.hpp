@@ -29,12 +29,6 @@
 
 namespace troupe::events {
 
-struct EventType {
-  std::string name;
-  Schema schema;
-  SourceOptions options = {};
-};
-
 /// Returns the query of a text, with a source for each type that it names and an output for each
 /// statement. `second`: units of time in a second. Throws Error (invalid_argument) with line,
 /// column, what was found, and what was expected.

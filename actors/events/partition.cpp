@@ -172,16 +172,63 @@ std::vector<Batch> Split::divide(const Batch& batch) const {
   return all;
 }
 
-Query partitioned(const Query& query, std::size_t partitions) {
+namespace {
+
+void check_partitions(std::size_t partitions) {
   // Each creator of rows has a number a partition in the merge, which has Union::kCreators.
   constexpr std::size_t kMostPartitions = Union::kCreators / 4;
   if (partitions < 1 || partitions > kMostPartitions)
     throw Error(Code::invalid_argument, fmt::format("a query runs in {} partitions; give 1 to {}",
                                                     partitions, kMostPartitions));
+}
+
+}  // namespace
+
+Query partitioned(const Query& query, std::size_t partitions) {
+  check_partitions(partitions);
   const auto is_free = [](const Query::Step& step) { return step.division.sides.empty(); };
   if (partitions == 1 || std::all_of(query.steps().begin(), query.steps().end(), is_free))
     return query;
   return query.divided(PartitionPlanner(query).plan(), partitions);
+}
+
+Query placed(const Query& query, const std::vector<std::string>& nodes, std::size_t partitions) {
+  for (std::size_t n = 0; n < nodes.size(); ++n)
+    if (std::find(nodes.begin(), nodes.begin() + static_cast<std::ptrdiff_t>(n), nodes[n]) !=
+        nodes.begin() + static_cast<std::ptrdiff_t>(n))
+      throw Error(Code::invalid_argument,
+                  fmt::format("a query names node '{}' twice; give it more partitions on each node",
+                              nodes[n]));
+  const std::size_t all = nodes.size() * partitions;
+  check_partitions(all);
+  // One partition has all rows, whatever divides them.
+  Query out = query.divided(all == 1 ? std::vector<std::vector<std::size_t>>(query.sources().size())
+                                     : PartitionPlanner(query).plan(),
+                            all);
+  for (Query::Step& step : out.steps_)
+    if (step.partition >= 0)
+      step.node = nodes[static_cast<std::size_t>(step.partition) / partitions];
+  return out;
+}
+
+PartitionShape shape_of(const Query& query, std::size_t partition) {
+  PartitionShape shape;
+  const auto is_inside = [&](std::size_t s) {
+    return query.steps()[s].partition == static_cast<int>(partition);
+  };
+  std::vector<bool> is_entry(query.steps().size()), is_exit(query.steps().size());
+  for (std::size_t s = 0; s < query.steps().size(); ++s) {
+    if (is_inside(s)) shape.steps.push_back(s);
+    for (const std::size_t input : query.steps()[s].inputs) {
+      is_entry[input] = is_entry[input] || (is_inside(s) && !is_inside(input));
+      is_exit[input] = is_exit[input] || (!is_inside(s) && is_inside(input));
+    }
+  }
+  for (std::size_t s = 0; s < query.steps().size(); ++s) {
+    if (is_entry[s]) shape.entries.push_back(s);
+    if (is_exit[s]) shape.exits.push_back(s);
+  }
+  return shape;
 }
 
 /// `columns`: by source, those that its rows are divided by.

@@ -9,10 +9,12 @@
 // A source is divided behind its ingress, by the hash of fields that all operators with state keep
 // together: fields of their group, of their join keys or of their correlation key. These fields are
 // found in the plan. Operators of one partition see all rows that depend on each other, so their
-// output is that of the whole. The merge has the least guarantee of all partitions.
+// output is that of the whole. The merge has the least guarantee of all partitions. `placed` names
+// the node of each partition.
 #pragma once
 
 #include <cstddef>
+#include <string>
 #include <vector>
 
 #include <troupe/actors/events/batch.hpp>
@@ -51,5 +53,18 @@ struct Split {
 /// operator has state, because those run beside each other already. Throws Error (invalid_argument)
 /// for less than one partition, and for an operator whose rows share no field.
 Query partitioned(const Query& query, std::size_t partitions);
+
+/// Returns the query with `partitions` copies on each of the nodes, one node after another; divided
+/// also if no operator has state. Throws Error (invalid_argument) as `partitioned`, and for a node
+/// that is named twice.
+Query placed(const Query& query, const std::vector<std::string>& nodes, std::size_t partitions);
+
+/// The operators of one partition of a placed query, and the streams between them and the others.
+struct PartitionShape {
+  std::vector<std::size_t> steps;    ///< its operators, ascending
+  std::vector<std::size_t> entries;  ///< steps outside that feed it, ascending
+  std::vector<std::size_t> exits;    ///< its steps that feed others, ascending
+};
+PartitionShape shape_of(const Query& query, std::size_t partition);
 
 }  // namespace troupe::events

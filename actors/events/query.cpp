@@ -54,6 +54,7 @@ Stream Query::add(const std::string& kind, std::string what, std::vector<std::si
 Stream Query::add_named(std::string name, std::string what, std::vector<std::size_t> inputs,
                         Maker make, std::optional<Division> division) {
   demand_new(name);
+  text_ = nullptr;
   Schema schema = make(name)->schema();
   if (!division) division = Division::by_row(schema.size());
   steps_.push_back({std::move(name), std::move(what), std::move(inputs), std::move(make),
@@ -118,8 +119,9 @@ std::string Query::explain() const {
   for (const Step& step : steps_) {
     std::vector<std::string> inputs;
     for (const std::size_t input : step.inputs) inputs.push_back(steps_[input].name);
-    out += fmt::format("{}{}{}{}{}\n", step.name, inputs.empty() ? "" : " <- ",
-                       fmt::join(inputs, ", "), step.what.empty() ? "" : ": ", step.what);
+    out += fmt::format("{}{}{}{}{}{}{}\n", step.name, step.node.empty() ? "" : " on ", step.node,
+                       inputs.empty() ? "" : " <- ", fmt::join(inputs, ", "),
+                       step.what.empty() ? "" : ": ", step.what);
   }
   return out;
 }
@@ -130,6 +132,7 @@ const Schema& Stream::schema() const { return query_->steps_[step_].schema; }
 
 Stream Stream::named(std::string name) const {
   query_->demand_new(name);
+  query_->text_ = nullptr;
   query_->steps_[step_].name = std::move(name);
   return *this;
 }

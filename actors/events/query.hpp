@@ -44,6 +44,20 @@ struct SourceOptions {
   Time idle_after = kForever;
 };
 
+/// The name of a source in a query's text, and its events.
+struct EventType {
+  std::string name;
+  Schema schema;
+  SourceOptions options = {};
+};
+
+/// A query as text in CEDR's language (language.hpp), from which another node makes it anew.
+struct QueryText {
+  std::string text;
+  std::vector<EventType> types;
+  Time second = 1;  ///< units of time in a second
+};
+
 class Stream {
  public:
   const Schema& schema() const;
@@ -104,7 +118,11 @@ class Query {
   void set_consistency(const Consistency& level);
   const Consistency& consistency() const { return level_; }
 
-  /// Returns the plan, a line an operator: `select#3 <- trades.finalize: (price > 5)`.
+  /// Returns the text that `parse_query` made it from; null if there is none, or if operators were
+  /// added since.
+  const std::shared_ptr<const QueryText>& text() const { return text_; }
+  /// Returns the plan, a line an operator: `select#3 <- trades.finalize: (price > 5)`. A placed
+  /// operator has its node behind its name: `match#4/1 on b <- ...`.
   std::string explain() const;
 
   // For runs.
@@ -117,6 +135,7 @@ class Query {
     Division division;                        // how its rows depend on each other
     int partition = -1;                       // which of several copies; -1: it is one
     std::shared_ptr<const Split> split = {};  // its consumers of a partition get a share
+    std::string node = {};                    // runs it; empty: the caller's
   };
   struct Port {
     std::string name;
@@ -146,6 +165,10 @@ class Query {
   Stream add_named(std::string name, std::string what, std::vector<std::size_t> inputs, Maker make,
                    std::optional<Division> division = {});
   friend Query partitioned(const Query& query, std::size_t partitions);
+  friend Query placed(const Query& query, const std::vector<std::string>& nodes,
+                      std::size_t partitions);
+  friend Query parse_query(const std::string& text, const std::vector<EventType>& types,
+                           Time second);
   Query divided(const std::vector<std::vector<std::size_t>>& columns, std::size_t partitions) const;
   void demand_new(const std::string& name) const;
   KeySource keys();
@@ -155,6 +178,7 @@ class Query {
   std::vector<Port> sources_, outputs_;
   Consistency level_;
   std::uint16_t next_creator_ = 1;
+  std::shared_ptr<const QueryText> text_;
 };
 
 }  // namespace troupe::events

@@ -226,6 +226,21 @@ BOOST_AUTO_TEST_CASE(units_are_exact) {
                  .starts_with("line 1, column 45: a time is 1000000.4 units"));
 }
 
+BOOST_AUTO_TEST_CASE(a_query_keeps_its_text_until_it_changes) {
+  const std::string text = "EVENT E WHEN INSTALL x";
+  Query q = parse_query(text, kTypes, 60);
+  q.set_consistency(Consistency::strong());
+  BOOST_REQUIRE(q.text());
+  BOOST_TEST(q.text()->text == text);
+  BOOST_TEST(q.text()->types.size() == kTypes.size());
+  BOOST_TEST(q.text()->second == 60);
+  Query more = q;
+  more.source("more", kHost);
+  BOOST_TEST(!more.text());
+  BOOST_TEST((q.text() != nullptr));
+  BOOST_TEST(!Query().text());
+}
+
 BOOST_AUTO_TEST_SUITE_END()
 
 }  // namespace troupe::events

@@ -7,6 +7,8 @@
 
 #include <functional>
 #include <random>
+#include <set>
+#include <string>
 
 #include <troupe/devices/threads/worker_pool.hpp>
 #include <troupe/test/actors/events/streams.hpp>
@@ -135,6 +137,48 @@ BOOST_AUTO_TEST_CASE(the_plan_names_partitions_and_their_merge) {
              "aggregate#4/1 <- left.finalize: count by (user)\n"
              "out.merge <- aggregate#4/0, aggregate#4/1: merge\n"
              "out <- out.merge: output\n");
+}
+
+BOOST_AUTO_TEST_CASE(placed_plans_give_the_table_of_the_whole) {
+  for (const auto& [name, build] : kBuilds)
+    for (std::uint64_t seed = 1; seed <= 2; ++seed) {
+      const Query q = built(build);
+      const Table whole = table_of(q, seed);
+      for (const auto& nodes : {std::vector<std::string>{"b"}, {"b", "c", "d"}})
+        for (const std::size_t each : {1, 2}) {
+          const Query there = placed(q, nodes, each);
+          BOOST_TEST((table_of(there, seed) == whole), name << " on " << nodes.size());
+          std::set<std::string> used;
+          for (const Query::Step& step : there.steps())
+            if (step.partition >= 0) used.insert(step.node);
+          BOOST_TEST((used == std::set<std::string>(nodes.begin(), nodes.end())), name);
+        }
+    }
+}
+
+BOOST_AUTO_TEST_CASE(a_placed_plan_names_the_node_of_each_operator) {
+  const Query q =
+      built([](Query& of, auto& l, auto&) { of.output("out", l.count({"user"}).count()); });
+  const Query one = placed(q, {"b"}, 1);
+  BOOST_TEST(one.explain() ==
+             "left.align: source (user text, price real, kind integer)\n"
+             "left.finalize <- left.align\n"
+             "right.align: source (user text, price real, kind integer)\n"
+             "right.finalize <- right.align\n"
+             "aggregate#4/0 on b <- left.finalize: count by (user)\n"
+             "aggregate#5/0 on b <- aggregate#4/0: count by ()\n"
+             "out <- aggregate#5/0: output\n");
+  const PartitionShape shape = shape_of(one, 0);
+  BOOST_TEST(shape.steps == (std::vector<std::size_t>{4, 5}), boost::test_tools::per_element());
+  BOOST_TEST(shape.entries == (std::vector<std::size_t>{1}), boost::test_tools::per_element());
+  BOOST_TEST(shape.exits == (std::vector<std::size_t>{5}), boost::test_tools::per_element());
+  BOOST_TEST(refusal(
+                 [&] {
+                   placed(q, {"b", "c"}, 1);
+                 },
+                 Code::invalid_argument) ==
+             "aggregate#5 relates events that agree in no field, so they cannot be divided by key; "
+             "run the query in 1 partition");
 }
 
 BOOST_AUTO_TEST_CASE(a_query_without_a_common_key_is_refused) {
