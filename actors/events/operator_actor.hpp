@@ -1,75 +1,24 @@
 // The actor of one operator in a running query. Internal to running_query.cpp.
 //
-// Protocol: an upstream spends one credit a token (`Deliver`). The actor gives it back (`Grant`)
-// when it takes the token from its queue. Messages for a consumer without credit gather in a
-// TokenQueue.
+// Protocol: operator_messages.hpp. An operator without room for its output takes no input.
 #pragma once
 
 #include <cstddef>
 #include <deque>
 #include <functional>
-#include <latch>
 #include <memory>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include <troupe/actors/events/operator.hpp>
-#include <troupe/actors/events/partition.hpp>
-#include <troupe/actors/events/query_report.hpp>
-#include <troupe/actors/runtime/lean_actor.hpp>
+#include <troupe/actors/events/output_edges.hpp>
 
 namespace troupe::events {
 
-struct Deliver {
-  std::size_t input;
-  Batch batch;
-};
-struct Grant {
-  std::size_t consumer;  // as the receiver counts its consumers
-};
-struct Ask {
-  std::shared_ptr<ReportsOfOperators> answers;
-  std::size_t place;
-};
-struct Switch {
-  Consistency level;
-  Time* effective;  // the answer of the operator
-  Time* reach;
-  std::latch* answered;
-};
-struct End {};
-using OperatorMessage = std::variant<Deliver, Grant, Ask, Switch, End>;
-
-/// Tokens on their way to one consumer.
-class TokenQueue {
- public:
-  explicit TokenQueue(int credit) : credit_(credit) {}
-  void add(Batch batch);
-  void grant() { ++credit_; }
-  /// Returns whether a token may leave, and takes its credit.
-  bool take(Batch& token);
-  /// True while less than a full token waits.
-  bool has_room() const;
-  /// Tokens that have left.
-  std::uint64_t sent() const { return sent_; }
-
- private:
-  int credit_;
-  std::uint64_t sent_ = 0;
-  std::deque<Batch> waiting_;
-};
-
-class OperatorActor final : public LeanActor<OperatorMessage> {
+class OperatorActor final : public QueryActor {
  public:
   struct Wiring {
-    struct Consumer {
-      OperatorActor* actor;
-      std::size_t input;
-      int partition;  // share of the output; -1: all
-      bool is_last;   // the last one that takes these rows
-    };
-    std::vector<Consumer> consumers;
+    std::vector<OutputEdges::Consumer> consumers;
     std::shared_ptr<const Split> split;         // divides the output; null: whole
     std::vector<std::function<void()>> grants;  // by input: gives one credit back
     std::function<void(Batch&)> receive;        // takes the output; empty: none
@@ -93,15 +42,12 @@ class OperatorActor final : public LeanActor<OperatorMessage> {
   void work();
   void run(Deliver& token);
   void change_level(const Switch& to);
-  void forward(Batch batch);
-  void send_waiting(std::size_t consumer);
-  bool has_room() const;
   OperatorReport report();
 
   const std::unique_ptr<Operator> operator_;
   const std::string title_;
   Wiring wiring_;
-  std::vector<TokenQueue> edges_;  // by consumer
+  OutputEdges edges_;
   std::deque<Deliver> in_;
   std::vector<Batch> out_;
   bool has_failed_ = false;

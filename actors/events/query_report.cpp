@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include <troupe/actors/runtime/clock.hpp>
+#include <troupe/devices/base/device_name.hpp>
 #include <troupe/ops/format/json_text.hpp>
 
 namespace troupe::events {
@@ -86,7 +87,7 @@ detail::PlanDescription QueryReporter::plan() {
     actor.op = kind_of_operator(step.name);
     actor.name = step.name;
     actor.scope = name_;
-    actor.device = "cpu:0";
+    actor.device = full_name(kHostDevice, step.node);
     actor.attributes = step.what;
     for (std::size_t i = 0; i < step.inputs.size(); ++i) {
       detail::EdgeDescription& edge = plan.edges.emplace_back();

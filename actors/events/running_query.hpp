@@ -15,6 +15,8 @@
 // `receive`, which would wait for itself. A worker calls `receive`, for an output one at a time.
 // Ownership: the run owns its operators; destruction ends them.
 // On a deterministic pool `feed` and `finish` take the steps.
+//
+// With `RunOptions::nodes` operators run on other nodes (placed_partition.hpp).
 #pragma once
 
 #include <cstddef>
@@ -43,20 +45,25 @@ struct RunOptions {
   /// outlives the run. `pool` and `workers` do not count then.
   Engine* engine = nullptr;
   std::string name = {};  ///< as it is shown; empty: the name of its first output
+  /// Nodes of the engine's cluster that run the operators between ingress and outputs, `partitions`
+  /// copies on each. The query is one of `parse_query`. Sources and outputs stay here.
+  std::vector<std::string> nodes = {};
 };
 
 class RunningQuery {
  public:
   using Receive = std::function<void(std::size_t output, const Batch& batch)>;
   /// Starts it. Throws Error (failed_precondition, invalid_argument) for a query without an output
-  /// and for options out of range.
+  /// and for options out of range. With `nodes` it blocks, and throws not_found for a node that is
+  /// not there; its error lists those that are.
   RunningQuery(const Query& query, Receive receive, RunOptions options = {});
   ~RunningQuery();
   RunningQuery(const RunningQuery&) = delete;
   RunningQuery& operator=(const RunningQuery&) = delete;
 
   /// Feeds a batch. Blocks while the source has 4,096 messages waiting. Throws the error of the
-  /// query if it has failed, and Error (not_found) for a source that is not there.
+  /// query if it has failed, and Error (not_found) for a source that is not there. The error of a
+  /// lost node names it.
   void feed(const std::string& source, Batch batch);
   /// Feeds the batch unless `feed` would block; returns whether it did.
   bool try_feed(const std::string& source, Batch& batch);
