@@ -432,6 +432,30 @@ int run(int argc, char** argv) {
                        "Each inserted and retracted row, not the final rows");
   query_verb->add_flag("--json", of_query.json, "Rows as JSON lines, not as CSV");
   query_verb->add_flag("--explain", of_query.explain, "Print the plan, an operator a line");
+  CLI::Option* query_on = query_verb
+                              ->add_option("--on", of_query.on,
+                                           "A node that runs operators; may be given several times")
+                              ->type_name("NODE")
+                              ->allow_extra_args(false);
+  query_verb
+      ->add_option("--partitions", of_query.partitions, "Copies of the operators on each node")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 64))
+      ->needs(query_on);
+  query_verb
+      ->add_option("--join", of_query.join,
+                   "Nodes to connect to (default: TROUPE_JOIN or tcp://127.0.0.1:7117)")
+      ->allow_extra_args(false)
+      ->needs(query_on);
+  query_verb
+      ->add_option("--keys", of_query.keys,
+                   "Folder of keys that the nodes have authorized (none: loopback only)")
+      ->type_name("DIR")
+      ->envname("TROUPE_KEYS");
+  query_verb->add_option("--patience", of_query.patience, "Seconds to wait for these nodes")
+      ->capture_default_str()
+      ->check(CLI::Range(0, kDay))
+      ->needs(query_on);
   query_verb->callback([&] { status = query(of_query); });
 
   CheckpointFlags of_checkpoint;

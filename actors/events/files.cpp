@@ -318,21 +318,24 @@ FileEvents events_of_file(FileKind kind, const std::string& text, const std::str
   return file;
 }
 
-void feed_files(DirectRun& run, const Query& query,
-                const std::map<std::string, FileEvents>& files) {
+namespace {
+
+/// Calls `feed(source, batch)` with all messages of the files, in the order of time between them.
+template <class Feed>
+void file_feeds(const Query& query, const std::map<std::string, FileEvents>& files, Feed feed_one) {
   constexpr std::size_t kMostFed = 256;  // messages of one file before another may go on
-  struct Feed {
+  struct Source {
     std::size_t source;
     const FileEvents* file;
     std::size_t next = 0;
     Time at = kNever;  // largest sync so far
   };
-  std::vector<Feed> feeds;
+  std::vector<Source> feeds;
   for (const auto& [name, file] : files) feeds.push_back({query.source_index(name), &file});
   for (;;) {
-    Feed* first = nullptr;
+    Source* first = nullptr;
     Time other = kForever;  // up to which the first may go
-    for (Feed& feed : feeds) {
+    for (Source& feed : feeds) {
       if (feed.next == feed.file->messages.size()) continue;
       const Time at = std::max(feed.at, feed.file->messages.sync(feed.next));
       if (!first || at < first->at) {
@@ -352,8 +355,24 @@ void feed_files(DirectRun& run, const Query& query,
       batch.guarantee = first->file->guarantees[first->next++];
     } while (first->next < from.size() && batch.size() < kMostFed &&
              from.sync(first->next) <= other);
-    run.feed(first->source, std::move(batch));
+    feed_one(first->source, std::move(batch));
   }
+}
+
+}  // namespace
+
+void feed_files(DirectRun& run, const Query& query,
+                const std::map<std::string, FileEvents>& files) {
+  file_feeds(query, files,
+             [&](std::size_t source, Batch batch) { run.feed(source, std::move(batch)); });
+  run.finish();
+}
+
+void feed_files(RunningQuery& run, const Query& query,
+                const std::map<std::string, FileEvents>& files) {
+  file_feeds(query, files, [&](std::size_t source, Batch batch) {
+    run.feed(query.sources()[source].name, std::move(batch));
+  });
   run.finish();
 }
 

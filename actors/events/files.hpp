@@ -22,6 +22,7 @@
 #include <vector>
 
 #include <troupe/actors/events/direct_run.hpp>
+#include <troupe/actors/events/running_query.hpp>
 #include <troupe/actors/events/table.hpp>
 
 namespace troupe::events {
@@ -43,6 +44,8 @@ FileEvents events_of_file(FileKind kind, const std::string& text, const std::str
 /// Feeds files to the sources of these names, in the order of time between files and of lines in a
 /// file, and ends the query.
 void feed_files(DirectRun& run, const Query& query, const std::map<std::string, FileEvents>& files);
+void feed_files(RunningQuery& run, const Query& query,
+                const std::map<std::string, FileEvents>& files);
 
 enum class RowForm : std::uint8_t { changes, table };
 

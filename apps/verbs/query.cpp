@@ -2,6 +2,7 @@
 #include <troupe/apps/verbs/terminal.hpp>
 #include <troupe/apps/verbs/verbs.hpp>
 
+#include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -15,6 +16,8 @@
 #include <troupe/actors/events/direct_run.hpp>
 #include <troupe/actors/events/files.hpp>
 #include <troupe/actors/events/language.hpp>
+#include <troupe/actors/events/running_query.hpp>
+#include <troupe/cluster/node/node.hpp>
 #include <troupe/devices/base/error.hpp>
 
 namespace troupe::verbs {
@@ -58,6 +61,38 @@ events::Time query_second(const std::string& unit) {
   return all.at(unit);
 }
 
+void complain(const std::vector<events::Counters>& counters) {
+  for (const events::Counters& c : counters)
+    for (const std::string& complaint : c.complaints)
+      std::fputs(fmt::format("troupe: {}\n", printable(complaint)).c_str(), stderr);
+}
+
+std::string query_plan(const events::Query& query, const QueryFlags& flags) {
+  if (flags.on.empty()) return query.explain();
+  return events::placed(query, flags.on, static_cast<std::size_t>(flags.partitions)).explain();
+}
+
+/// Runs the operators on nodes of a cluster, of which this process is a guest.
+void query_on_nodes(const QueryFlags& flags, const events::Query& query,
+                    const std::map<std::string, events::FileEvents>& files,
+                    const events::RunningQuery::Receive& receive) {
+  NodeOptions options = guest_options("query", flags.join, flags.keys);
+  try {
+    ClusterNode here(std::move(options));
+    const std::chrono::seconds patience(flags.patience);
+    here.wait_joined(patience);
+    here.wait_for(flags.on, patience);
+    events::RunningQuery run(
+        query, receive,
+        {.partitions = flags.partitions, .engine = &here.engine(), .nodes = flags.on});
+    events::feed_files(run, query, files);
+    complain(run.counters());
+  } catch (const Error& error) {
+    if (error.code() == Code::invalid_argument) throw Misuse(printable(error.what()));
+    throw std::runtime_error(printable(error.what()));  // peers contribute to the text
+  }
+}
+
 }  // namespace
 
 int query(const QueryFlags& flags) {
@@ -82,7 +117,10 @@ int query(const QueryFlags& flags) {
   } catch (const Error& error) { throw Misuse(error.what() + query_hint(files)); }
   parsed.set_consistency(query_level(flags));
   if (flags.explain) {
-    const std::string plan = printable_lines(parsed.explain());
+    std::string plan;
+    try {
+      plan = printable_lines(query_plan(parsed, flags));
+    } catch (const Error& error) { throw Misuse(error.what()); }
     std::fwrite(plan.data(), 1, plan.size(), stdout);
     return 0;
   }
@@ -100,15 +138,18 @@ int query(const QueryFlags& flags) {
                            flags.json ? events::FileKind::json_lines : events::FileKind::csv,
                            has_several ? output.name : "");
   } catch (const Error& error) { throw Misuse(error.what()); }
-  events::DirectRun run(parsed, [&](std::size_t output, const events::Batch& batch) {
+  const auto receive = [&](std::size_t output, const events::Batch& batch) {
     writers[output].add(batch);
     const std::string text = writers[output].take();
     std::fwrite(text.data(), 1, text.size(), stdout);
-  });
+  };
+  if (!flags.on.empty()) {
+    query_on_nodes(flags, parsed, files, receive);
+    return 0;
+  }
+  events::DirectRun run(parsed, receive);
   events::feed_files(run, parsed, files);
-  for (const events::Counters& c : run.counters())
-    for (const std::string& complaint : c.complaints)
-      std::fputs(fmt::format("troupe: {}\n", printable(complaint)).c_str(), stderr);
+  complain(run.counters());
   return 0;
 }
 

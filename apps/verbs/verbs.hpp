@@ -188,6 +188,11 @@ struct QueryFlags {
   std::string level = "strong";      // middle, weak
   long long memory = 0;              // M at level weak, in units of time
   bool changes = false, json = false, explain = false;
+  std::vector<std::string> on;    // nodes that run the operators; none: this process
+  int partitions = 1;             // on each of them
+  std::vector<std::string> join;  // as in OperateFlags
+  std::string keys;               // likewise
+  int patience = 10;              // likewise
 };
 /// A query in CEDR's language over files of events.
 int query(const QueryFlags& flags);

@@ -164,6 +164,12 @@ expect 0 '^3,5,m1$' query "$folder/q" $sources
 expect 0 '^insert,[0-9]+,3,5,m1$' query "$folder/q" $sources --changes --level middle
 expect 0 '"begin":3,"end":5,"m":"m1"' query "$folder/q" $sources --json
 expect 0 '^pattern#.* by \(x.m\)$' query "$folder/q" $sources --explain
+expect 0 '^pattern#4/1 on c <- up.finalize, down.finalize: ' \
+  query "$folder/q" $sources --explain --on b --on c
+expect 2 "names node 'b' twice" query "$folder/q" $sources --explain --on b --on b
+expect 2 '--partitions requires --on' query "$folder/q" $sources --partitions 2
+expect 1 'no node answers at tcp://127.0.0.1:1' \
+  query "$folder/q" $sources --on b --join 127.0.0.1:1 --patience 0
 expect 2 "line 1, column 19: found 'up'; expected one of the events down" \
   query 'EVENT E WHEN ALL( up, down, 3)' --source "down=$folder/down.jsonl"
 expect 2 "'nofile.txt' is no file, and no query" query nofile.txt $sources
