@@ -1,18 +1,20 @@
 #include <troupe/ops/graph/program.hpp>
 
 #include <algorithm>
+#include <utility>
 
 #include <troupe/ops/graph/made_by.hpp>
 #include <troupe/ops/graph/pointwise.hpp>
 
-// Splits and Concats along the last axis go into the pointwise nodes on their other side:
+// Splits, Slices and Concats along the last axis go into the pointwise nodes on their other side:
 //
 //   h R, x W ─► Add ─► Split ─► Fused ─► Concat          h R, x W ─► FusedSlices
 //
 // A recurrent cell's gates are cut out of one product, and their cotangents joined for another:
 // copies of rows that cost as much as the arithmetic.
-// 1. A Split goes if all of its users are such nodes of the pieces' shape. Its operand goes too if
-//    it is pointwise and has no other user, and no piece is used twice: nothing is computed twice.
+// 1. A Split, or a Slice of whole rows, goes if all of its users are such nodes of the pieces'
+//    shape. Its operand goes too if it is pointwise and has no other users than what goes, and no
+//    piece is used twice: nothing is computed twice.
 // 2. A Concat goes if one node makes all of its operands, which have no other user.
 // Shapes must be known in full: then an operand is whole, or one row or element for all, and
 // nothing else.
@@ -39,7 +41,7 @@ class Slicing {
 
   Program run() {
     for (std::int32_t id = 0; id < g_.size(); ++id) {
-      if (is_along_columns(id, "Split")) take_split(id);
+      if (is_along_columns(id, "Split") || is_slice_of_columns(id)) take_split(id);
       if (is_along_columns(id, "Concat")) take_concat(id);
     }
     Rewriter rewriter(program_);
@@ -55,7 +57,7 @@ class Slicing {
   struct User {
     std::int32_t id, output;  // the user, and the output that it uses
   };
-  /// The Splits and the Concat that go into a chosen node.
+  /// The Splits, or Slices, and the Concat that go into a chosen node.
   struct Choice {
     bool is_chosen = false;
     std::vector<std::int32_t> splits;  // the node reads their pieces in place
@@ -82,6 +84,29 @@ class Slicing {
     const Shape& s = n.outputs[0].shape;
     const std::int64_t axis = n.attrs.get<std::int64_t>("axis");
     return s.is_known() && s.rank() > 0 && (axis == -1 || axis == s.rank() - 1);
+  }
+
+  bool is_slice_of_columns(std::int32_t id) const {
+    const Node& n = g_.node(id);
+    if (n.op->name != "Slice" || !is_free(id)) return false;
+    const Shape &whole = shape_of(n.inputs[0]), &piece = n.outputs[0].shape;
+    if (!whole.is_known() || !piece.is_known() || piece.rank() == 0) return false;
+    for (int axis = 0; axis + 1 < piece.rank(); ++axis)
+      if (piece[axis] != whole[axis]) return false;
+    return true;
+  }
+  /// Returns the first column of a piece among those of what was cut.
+  std::int64_t start_of(Edge piece) const {
+    const Node& n = g_.node(piece.node);
+    if (n.op->name == "Slice") {
+      const std::int64_t start = n.attrs.get<std::vector<std::int64_t>>("starts").back();
+      const Shape& whole = shape_of(n.inputs[0]);
+      return start < 0 ? start + whole[whole.rank() - 1] : start;
+    }
+    std::int64_t start = 0;
+    for (std::int32_t o = 0; o < piece.output; ++o)
+      start += n.outputs[at(o)].shape[n.outputs[at(o)].shape.rank() - 1];
+    return start;
   }
 
   /// True if the node could work on rows.
@@ -160,28 +185,55 @@ class Slicing {
   };
 
   bool fits(std::int32_t id, const Choice& choice) const {
-    const Made made = make(id, choice);
+    const Made made = make(id, choice, false);
     return made.inputs.size() <= kMostEnds && made.program.code.size() <= kMostInstructions &&
            made.program.results.size() <= kMostEnds;
   }
 
-  /// True if the operand of the Split goes with it.
-  bool goes_along(std::int32_t split) const {
+  /// True if the operand of the Split, or of the Slice, may go with it: it does if all that cut it
+  /// go.
+  bool may_go_along(std::int32_t split) const {
     const Edge wide = g_.node(split).inputs[0];
     const Node& n = g_.node(wide.node);
-    if (!is_pointwise(wide.node) || n.outputs.size() != 1 || is_fetched(wide) ||
-        users_[at(wide.node)].size() != 1)
-      return false;
+    if (!is_pointwise(wide.node) || n.outputs.size() != 1 || is_fetched(wide)) return false;
     if (n.device != g_.node(split).device || of_[at(wide.node)].is_chosen) return false;
-    // Each piece has one user; a node that reads a piece as two operands is one user.
+    if (g_.node(split).op->name == "Split")
+      return users_[at(wide.node)].size() == 1 && has_one_user_a_piece(split);
+    std::vector<std::pair<std::int64_t, std::int64_t>> cut;  // columns of pieces: begin, end
+    for (const User& user : users_[at(wide.node)]) {
+      if (!is_slice_of_columns(user.id) || !has_one_user_a_piece(user.id) ||
+          is_fetched_at_all(user.id))
+        return false;
+      const Shape& piece = g_.node(user.id).outputs[0].shape;
+      const std::int64_t begin = start_of({user.id, 0}), end = begin + piece[piece.rank() - 1];
+      for (const auto& [from, to] : cut)
+        if (begin < to && from < end) return false;
+      cut.emplace_back(begin, end);
+    }
+    return true;
+  }
+  // A node that reads a piece as two operands is one user.
+  bool has_one_user_a_piece(std::int32_t split) const {
     const auto& users = users_[at(split)];
     for (const User& a : users)
       for (const User& b : users)
         if (a.output == b.output && a.id != b.id) return false;
     return true;
   }
+  bool goes_along(std::int32_t split) const {
+    if (!may_go_along(split)) return false;
+    for (const User& cutting : users_[at(g_.node(split).inputs[0].node)]) {
+      if (users_[at(cutting.id)].empty()) return false;
+      for (const User& user : users_[at(cutting.id)]) {
+        const auto& taken = of_[at(user.id)].splits;
+        if (std::find(taken.begin(), taken.end(), cutting.id) == taken.end()) return false;
+      }
+    }
+    return true;
+  }
 
-  Made make(std::int32_t id, const Choice& choice) const {
+  // `is_final`: all choices are made; before, operands go along that may.
+  Made make(std::int32_t id, const Choice& choice, bool is_final) const {
     const Node& node = g_.node(id);
     Made made;
     auto is_sliced = [&](Edge e) {
@@ -199,12 +251,9 @@ class Slicing {
         r.of.push_back(made.read(e, -1, g_.spec(e).dtype));
         continue;
       }
-      const Node& split = g_.node(e.node);
-      std::int64_t start = 0;
-      for (std::int32_t o = 0; o < e.output; ++o)
-        start += split.outputs[at(o)].shape[split.outputs[at(o)].shape.rank() - 1];
-      const Edge wide = split.inputs[0];
-      if (!goes_along(e.node)) {
+      const std::int64_t start = start_of(e);
+      const Edge wide = g_.node(e.node).inputs[0];
+      if (!(is_final ? goes_along(e.node) : may_go_along(e.node))) {
         r.of.push_back(made.read(wide, start, g_.spec(wide).dtype));
         continue;
       }
@@ -214,7 +263,7 @@ class Slicing {
     std::vector<std::int16_t> operands;
     for (std::size_t i = 0; i < node.inputs.size(); ++i) {
       const Edge e = node.inputs[i];
-      if (is_sliced(e) && goes_along(e.node)) {
+      if (is_sliced(e) && (is_final ? goes_along(e.node) : may_go_along(e.node))) {
         const Node& wide = g_.node(g_.node(e.node).inputs[0].node);
         const auto computed = program_of(g_, wide);
         add_parts(made.parts, wide.attrs, *computed, made.program.code.size());
@@ -249,7 +298,7 @@ class Slicing {
 
   void emit(Rewriter& rewriter, std::int32_t id) const {
     const Choice& choice = of_[at(id)];
-    Made made = make(id, choice);
+    Made made = make(id, choice, true);
     Node node = rewriter.translated(id);
     const Shape& shape = node.outputs[0].shape;
     node.op = &find_op("FusedSlices");
@@ -282,7 +331,7 @@ class Slicing {
 
 Program fuse_slices(Program program) {
   const auto cuts_or_joins = [](const Node& n) {
-    return n.op->name == "Split" || n.op->name == "Concat";
+    return n.op->name == "Split" || n.op->name == "Slice" || n.op->name == "Concat";
   };
   if (std::none_of(program.graph.nodes().begin(), program.graph.nodes().end(), cuts_or_joins))
     return program;

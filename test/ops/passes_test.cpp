@@ -305,6 +305,40 @@ BOOST_AUTO_TEST_CASE(slices_are_read_and_written_where_they_are) {
     }
 }
 
+// Gates of a recurrent cell that a user cuts out one by one.
+BOOST_AUTO_TEST_CASE(slices_of_columns_are_read_where_they_are) {
+  for (const DType t : {DType::f32, DType::f64}) {
+    Graph g;
+    Expr x = g.input("x", t, {3, 5, 120}), y = g.input("y", t, {3, 5, 120}),
+         row = g.input("row", t, {120}), wide = x + row, shared = y * 2.0;
+    const auto gate = [](const Expr& of, std::int64_t k) {
+      return slice(of, {0, 0, 40 * k}, {-1, 5, 40});
+    };
+    Expr z = sigmoid(gate(wide, 0) + gate(y, 0)), r = sigmoid(gate(wide, 1) + gate(y, 1)),
+         made = tanh(slice(wide, {0, 0, -40}, {3, 5, -1}) + r * gate(y, 2));
+    // pieces that overlap: what is cut is computed once
+    Expr overlapping =
+        exp(slice(shared, {0, 0, 0}, {3, 5, 80})) * sin(slice(shared, {0, 0, 40}, {3, 5, 80}));
+    // rows that are cut, too few columns, and a slice that is fetched
+    Expr cut = exp(slice(x, {1, 0, 0}, {2, 5, 40})), few = exp(slice(x, {0, 0, 2}, {3, 5, 8})),
+         fetched = gate(y, 1), of_fetched = sin(fetched);
+    Program p = prune(g, {x.edge(), y.edge(), row.edge()},
+                      {((1.0 - z) * made).edge(), cut.edge(), few.edge(), fetched.edge(),
+                       of_fetched.edge(), overlapping.edge()});
+    Program sliced = fuse_slices(fuse_pointwise(p));
+    const auto draw = [&](const char* name, const Shape& s) {
+      return Initializer::normal(0, 1, 5).make(name, t, s);
+    };
+    same_values(p, sliced, {draw("x", {3, 5, 120}), draw("y", {3, 5, 120}), draw("row", {120})},
+                std::string(name_of(t)));
+    Program only = prune(sliced.graph, sliced.feeds, sliced.fetches);
+    BOOST_TEST(count(only, "FusedSlices") == 2);
+    BOOST_TEST(count(only, "Slice") == 3);
+    BOOST_TEST(count(only, "Add") == 0);
+    BOOST_TEST(count(only, "Mul") == 1);
+  }
+}
+
 BOOST_AUTO_TEST_CASE(slicing_leaves_open_small_and_fetched_tensors) {
   Graph g;
   Expr x = g.input("x", DType::f32, {4, 96}), open = g.input("open", DType::f32, {kAny, 96}),
