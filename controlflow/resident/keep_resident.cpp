@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
-#include <optional>
+#include <functional>
+#include <string_view>
 
 #include <fmt/format.h>
 
 #include <troupe/controlflow/build.hpp>
 #include <troupe/controlflow/check_nan_predicates.hpp>
+#include <troupe/controlflow/resident/choose_small.hpp>
 #include <troupe/devices/base/device_name.hpp>
 #include <troupe/ops/graph/function_def.hpp>
 #include <troupe/ops/graph/node_index.hpp>
@@ -149,6 +151,31 @@ std::string why_lowered(const Graph& graph, std::int32_t loop) {
   return Reasons(graph.node(loop)).of(graph.node(loop));
 }
 
+namespace {
+
+// The line of a loop that stays whole ends with the tensors that are registers. The outermost loop
+// chooses for those within, whose lines come before.
+void tell_small(const Node& loop, std::int64_t most, std::vector<std::string>& told) {
+  constexpr std::string_view kBegin = "; tensors of up to ";
+  const std::string line = name_of_loop(loop) + ": resident, ";
+  for (std::size_t i = told.size(); i-- > 0;) {
+    if (told[i].compare(0, line.size(), line) != 0) continue;
+    told[i].resize(std::min(told[i].size(), told[i].find(kBegin)));
+    if (most > 0) told[i] += fmt::format("{}{} elements are registers", kBegin, most);
+    break;
+  }
+  const std::function<void(const SubGraph&)> within = [&](const SubGraph& sub) {
+    for (const Node& node : sub.graph.nodes()) {
+      if (is_resident_loop(node)) tell_small(node, most, told);
+      else
+        for (const auto& inner : subgraphs_of(node)) within(*inner);
+    }
+  };
+  for (const auto& sub : subgraphs_of(loop)) within(*sub);
+}
+
+}  // namespace
+
 Program keep_resident(Program program, const ResidentOptions& options,
                       std::vector<std::string>* told) {
   const std::string& interpreted = options.interpreted_because;
@@ -160,7 +187,10 @@ Program keep_resident(Program program, const ResidentOptions& options,
     if (told) told->push_back(name_of_loop(node) + (why.empty() ? resident : ": lowered: " + why));
     if (!why.empty()) return;
     node.op = &find_op("ResidentLoop");
-    node.attrs.set("compiled", options.interpreted_because.empty());
+    node.attrs.set("compiled", interpreted.empty());
+    const std::int64_t most = most_small_elements(node, interpreted.empty());
+    node.attrs.set("small", most);
+    if (told) tell_small(node, most, *told);
     const SubGraph& condition = *subgraphs_of(node)[0];
     for (std::size_t i = 1; i < condition.outputs.size(); ++i)
       node.outputs.push_back(condition.graph.spec(condition.outputs[i]));

@@ -63,6 +63,7 @@ TROUPE_OP(ResidentLoop) {
   declare_loop_attributes(op);
   op.attr<std::int64_t>("frame", 1);  // its number, by which errors name it; loops within follow
   op.attr<bool>("compiled", true);    // its scalar steps are machine code, where possible
+  op.attr<std::int64_t>("small", 0);  // tensors of so many elements at most are registers
   op.side_effect();                   // the executor alone runs it: never folded, never merged
   op.not_differentiable();
   op.infer([](Inference& c) {

@@ -7,7 +7,9 @@
 #include <troupe/controlflow/build.hpp>
 #include <troupe/controlflow/check_nan_predicates.hpp>
 #include <troupe/controlflow/list_ops.hpp>
+#include <troupe/controlflow/resident/choose_small.hpp>
 #include <troupe/controlflow/resident/keep_resident.hpp>
+#include <troupe/controlflow/resident/small_steps.hpp>
 #include <troupe/devices/base/device_name.hpp>
 #include <troupe/ops/graph/node_index.hpp>
 #include <troupe/ops/graph/node_types.hpp>
@@ -21,7 +23,7 @@ namespace troupe {
 class ResidentProgram::Builder {
  public:
   Builder(ResidentProgram& program, Device& device)
-      : p_(program), code_(program.code_), device_(device) {}
+      : p_(program), code_(program.code_), small_(program.code_), device_(device) {}
 
   void build(const Attrs& attrs, std::uint64_t origin, std::span<const ValueSpec> inputs) {
     region_ = add_region(-1);
@@ -29,6 +31,7 @@ class ResidentProgram::Builder {
     loop.attrs = attrs;
     loop.origin = origin;
     loop.inputs.resize(inputs.size());
+    p_.most_elements_ = attrs.get<std::int64_t>("small");
     for (const ValueSpec& spec : inputs) p_.inputs_.push_back(new_place(spec));
     next_frame_ = attrs.get<std::int64_t>("frame");
     p_.outputs_ = emit_loop(loop, p_.inputs_);
@@ -49,14 +52,33 @@ class ResidentProgram::Builder {
 
   ResidentPlace new_place(const ValueSpec& spec) {
     if (is_resident_scalar(spec)) return {true, code_.add_register(), spec.dtype};
+    if (is_small(spec, p_.most_elements_)) {
+      SmallSteps::Registers registers;
+      for (std::int64_t e = 0; e < spec.shape.elements(); ++e)
+        registers.push_back(code_.add_register());
+      return small_place(spec, std::move(registers));
+    }
     owner_.push_back(region_);
     last_.push_back({});
     return {false, p_.values_++, spec.dtype};
+  }
+  ResidentPlace small_place(const ValueSpec& spec, SmallSteps::Registers registers) {
+    if (is_resident_scalar(spec)) return {true, registers[0], spec.dtype};
+    p_.small_.push_back({spec.shape, std::move(registers)});
+    return {false, static_cast<std::int32_t>(p_.small_.size()) - 1, spec.dtype, true};
+  }
+  /// None for a value in a slot.
+  SmallSteps::Registers registers_of(const ResidentPlace& place) const {
+    if (place.is_scalar) return {place.index};
+    if (place.is_small) return p_.small_[at(place.index)].registers;
+    return {};
   }
   ResidentPlace constant(const Node& node) {
     const auto& value = node.attrs.get<Tensor>("value");
     if (is_resident_scalar(node.outputs[0]))
       return {true, code_.add_constant(value), value.dtype()};
+    if (is_small(node.outputs[0], p_.most_elements_))
+      return small_place(node.outputs[0], small_.constant(value));
     const ResidentPlace place = new_place(node.outputs[0]);
     owner_.back() = -1;
     p_.constants_.emplace_back(place.index, value);
@@ -79,7 +101,7 @@ class ResidentProgram::Builder {
   }
   // A region within may run any number of times, so its steps share what the regions around it own.
   void note_use(const ResidentPlace& place, Use use) {
-    if (place.is_scalar || owner_[at(place.index)] < 0) return;
+    if (!place.has_slot() || owner_[at(place.index)] < 0) return;
     const std::int32_t owner = owner_[at(place.index)];
     if (region_ == owner) last_[at(place.index)] = use;
     else if (is_within(region_, owner)) last_[at(place.index)] = {};
@@ -100,8 +122,13 @@ class ResidentProgram::Builder {
   }
   void move(const ResidentPlace& to, const ResidentPlace& from) {
     if (to == from) return keep(from);
-    if (to.is_scalar) code_.copy(to.index, from.index);
-    else add_call({from}, {to}).kind = ResidentCall::Kind::move;
+    if (to.has_slot()) {
+      add_call({from}, {to}).kind = ResidentCall::Kind::move;
+      return;
+    }
+    const SmallSteps::Registers into = registers_of(to), of = registers_of(from);
+    for (std::size_t e = 0; e < into.size(); ++e)
+      if (into[e] != of[e]) code_.copy(into[e], of[e]);
   }
 
   // ---- regions
@@ -111,61 +138,98 @@ class ResidentProgram::Builder {
     for (std::size_t i = 0; i < sub.inputs.size(); ++i)
       places[at(sub.inputs[i].node)] = {arguments[i]};
     const auto of = [&](Edge e) { return places[at(e.node)][at(e.output)]; };
+    std::vector<int> readers(at(sub.graph.size()), 0);
+    std::vector<char> is_kept(at(sub.graph.size()), 0);
+    for (const Node& node : sub.graph.nodes())
+      for (Edge e : node.inputs) ++readers[at(e.node)];
+    for (const std::vector<Edge>* kept : {&sub.inputs, &sub.outputs})
+      for (Edge e : *kept) is_kept[at(e.node)] = 1;
+    // Observers read the condition's operands after an iteration.
+    const bool releases = p_.most_elements_ > 0 && region_ != compared_region_;
+    const auto release = [&](std::int32_t id) {
+      if (!releases || is_kept[at(id)] || readers[at(id)] > 0) return;
+      for (const ResidentPlace& place : places[at(id)]) small_.release(registers_of(place));
+    };
     for (std::int32_t id = 0; id < sub.graph.size(); ++id) {
       if (!places[at(id)].empty()) continue;
       const Node& node = sub.graph.node(id);
       Places inputs;
       for (Edge e : node.inputs) inputs.push_back(of(e));
-      places[at(id)] = emit_node(sub.graph, id, inputs);
+      places[at(id)] = emit_node(sub.graph, id, inputs, is_kept[at(id)] || !releases);
+      release(id);
+      for (Edge e : node.inputs) {
+        --readers[at(e.node)];
+        release(e.node);
+      }
     }
     Places outputs;
     for (Edge e : sub.outputs) outputs.push_back(of(e));
     return outputs;
   }
 
-  Places emit_node(const Graph& graph, std::int32_t id, const Places& inputs) {
+  Places emit_node(const Graph& graph, std::int32_t id, const Places& inputs, bool is_kept) {
     const Node& node = graph.node(id);
     if (node.op->name == "Constant") return {constant(node)};
-    if (node.op->name == "Identity") return inputs;
+    if (node.op->name == "Identity") {
+      small_.hold(registers_of(inputs[0]));
+      return inputs;
+    }
     if (is_resident_loop(node)) return emit_loop(node, inputs);
     if (node.op->name == "Case") return emit_case(node, inputs);
     if (is_scalar_step(graph, node)) {
       if (region_ == compared_region_) note_compared(node, inputs);
-      return emit_scalars(*program_of(graph, node), inputs);
+      return emit_steps(graph, node, inputs, is_kept);
     }
+    if (is_small_step(graph, node, p_.most_elements_))
+      return emit_steps(graph, node, inputs, is_kept);
     Places outputs;
     for (const ValueSpec& spec : node.outputs) outputs.push_back(new_place(spec));
     ResidentCall& call = add_call(inputs, outputs);
     call.graph = &graph;
     call.node = id;
     // as lowering has it: the product packs what is the same in every iteration
-    const bool b_recurs = node.op->name == "MatMul" && owner_[at(inputs[1].index)] != region_;
+    const bool b_recurs =
+        node.op->name == "MatMul" && inputs[1].has_slot() && owner_[at(inputs[1].index)] != region_;
     const bool is_product =
         node.op->name == "MatMul" && (!b_recurs || is_small_product(graph, node));
-    if (is_tensor_step(node) || is_product) {
-      call.kind = is_product ? ResidentCall::Kind::product : ResidentCall::Kind::pointwise;
-      call.direct = static_cast<std::int32_t>(p_.direct_.size());
-      ResidentProgram::Direct& made = p_.direct_.emplace_back();
-      if (is_product) {
-        made.transpose_a = node.attrs.get<bool>("transpose_a");
-        made.transpose_b = node.attrs.get<bool>("transpose_b");
-      } else {
-        made.program = program_of(graph, node);
-      }
-      for (Edge e : node.inputs) made.inputs.push_back(graph.spec(e));
-      made.outputs = node.outputs;
-      return outputs;
-    }
+    if (add_direct(graph, node, is_product, call)) return outputs;
     const NodeTypes types(graph, node);
     Node mine = node;
     if (b_recurs) mine.attrs.set("b_recurs", true);
     p_.kernels_.push_back(make_node_kernel(*node.op, types.setup(mine, device_, {})));
     call.kernel = p_.kernels_.back().get();
     const std::string& op = node.op->name;
-    if (op == "ListPush" && inputs[1].is_scalar) call.kind = ResidentCall::Kind::push;
-    if (op == "ListPop" && outputs[1].is_scalar) call.kind = ResidentCall::Kind::pop;
-    if (op == "ListRead" && outputs[0].is_scalar) call.kind = ResidentCall::Kind::read;
+    if (op == "ListPush" && !inputs[1].has_slot()) call.kind = ResidentCall::Kind::push;
+    if (op == "ListPop" && !outputs[1].has_slot()) call.kind = ResidentCall::Kind::pop;
+    if (op == "ListRead" && !outputs[0].has_slot()) call.kind = ResidentCall::Kind::read;
     return outputs;
+  }
+
+  // A step without a kernel; false, with nothing done, if it needs one.
+  bool add_direct(const Graph& graph, const Node& node, bool is_product, ResidentCall& call) {
+    const bool is_rows = node.op->name == "FusedSlices";
+    if (!is_product && !is_rows && !is_tensor_step(node)) return false;
+    const auto is_small = [](const auto& used) { return used.is_small; };
+    if (std::any_of(call.outputs.begin(), call.outputs.end(), is_small) ||
+        std::any_of(call.inputs.begin(), call.inputs.end(),
+                    [&](const ResidentCall::Input& in) { return is_small(in.place); }))
+      return false;
+    call.kind = is_product ? ResidentCall::Kind::product
+                : is_rows  ? ResidentCall::Kind::rows
+                           : ResidentCall::Kind::pointwise;
+    call.direct = static_cast<std::int32_t>(p_.direct_.size());
+    ResidentProgram::Direct& made = p_.direct_.emplace_back();
+    if (is_product) {
+      made.transpose_a = node.attrs.get<bool>("transpose_a");
+      made.transpose_b = node.attrs.get<bool>("transpose_b");
+    } else if (is_rows) {
+      made.rows = std::make_shared<const SlicedRows>(node.attrs);
+    } else {
+      made.program = program_of(graph, node);
+    }
+    for (Edge e : node.inputs) made.inputs.push_back(graph.spec(e));
+    made.outputs = node.outputs;
+    return true;
   }
 
   // A variable's register has its next value by then.
@@ -195,34 +259,14 @@ class ResidentProgram::Builder {
            });
   }
 
-  Places emit_scalars(const ScalarProgram& program, const Places& inputs) {
-    std::vector<char> is_read(program.code.size(), 0);
-    for (std::int16_t r : program.results) is_read[static_cast<std::size_t>(r)] = 1;
-    for (std::size_t k = program.code.size(); k-- > 0;)
-      for (int n = 0; is_read[k] && n < arity(program.code[k].op); ++n)
-        is_read[static_cast<std::size_t>(program.code[k].operand[static_cast<std::size_t>(n)])] = 1;
-    std::vector<ScalarCode::Register> made(program.code.size(), 0);
-    for (std::size_t k = 0; k < program.code.size(); ++k) {
-      const ScalarInstruction& i = program.code[k];
-      if (!is_read[k]) continue;
-      const auto operand = [&](std::size_t n) {
-        return static_cast<int>(n) < arity(i.op) ? made[static_cast<std::size_t>(i.operand[n])] : 0;
-      };
-      if (i.op == ScalarOp::input) {
-        made[k] = inputs[static_cast<std::size_t>(i.operand[0])].index;
-      } else if (i.op == ScalarOp::constant) {
-        made[k] = code_.add_constant(Tensor::scalar_as(i.type, i.constant));
-      } else {
-        made[k] = code_.add_register();
-        const auto typed = static_cast<std::size_t>(i.operand[i.op == ScalarOp::select ? 1 : 0]);
-        code_.add(i.op, i.type, program.code[typed].type, made[k], operand(0), operand(1),
-                  operand(2));
-      }
-    }
+  // Steps on registers, by element.
+  Places emit_steps(const Graph& graph, const Node& node, const Places& inputs, bool is_kept) {
+    std::vector<SmallSteps::Registers> operands;
+    for (const ResidentPlace& place : inputs) operands.push_back(registers_of(place));
+    auto results = small_.emit(graph, node, operands, is_kept);
     Places outputs;
-    for (std::int16_t r : program.results)
-      outputs.push_back({true, made[static_cast<std::size_t>(r)],
-                         program.code[static_cast<std::size_t>(r)].type});
+    for (std::size_t o = 0; o < results.size(); ++o)
+      outputs.push_back(small_place(node.outputs[o], std::move(results[o])));
     return outputs;
   }
 
@@ -319,7 +363,7 @@ class ResidentProgram::Builder {
     region_ = outside;
     Places outputs;
     for (std::size_t k = 0; k < variables; ++k) {
-      if (arguments[k].is_scalar) {
+      if (!arguments[k].has_slot()) {
         outputs.push_back(arguments[k]);
         continue;
       }
@@ -357,8 +401,14 @@ class ResidentProgram::Builder {
     p_.added_.push_back(std::move(graph));
   }
 
-  // All next values are read before any variable changes.
-  void next_values(const Places& arguments, Places& results, ScalarCode::Label start) {
+  // All next values are read before any variable changes. Small tensors change element by element,
+  // as scalars do.
+  void next_values(const Places& of_arguments, const Places& of_results, ScalarCode::Label start) {
+    Places arguments, results;
+    for (std::size_t k = 0; k < of_results.size(); ++k) {
+      add_elements(of_arguments[k], arguments);
+      add_elements(of_results[k], results);
+    }
     const std::size_t variables = results.size();
     const auto is_variable_of_others = [&](std::size_t k) {
       for (std::size_t j = 0; j < variables; ++j)
@@ -394,6 +444,11 @@ class ResidentProgram::Builder {
       }
   }
 
+  void add_elements(const ResidentPlace& place, Places& to) const {
+    if (place.has_slot()) return to.push_back(place);
+    for (const ScalarCode::Register r : registers_of(place)) to.push_back({true, r, place.type});
+  }
+
   // A list that a push or a pop makes of a variable, which nothing reads after it, is the variable.
   bool change_in_place(const ResidentPlace& result, const ResidentPlace& variable,
                        ScalarCode::Label start) {
@@ -418,20 +473,21 @@ class ResidentProgram::Builder {
     if (!pushes && call.kind != ResidentCall::Kind::pop) return;
     const ResidentPlace& element = pushes ? call.inputs[1].place : call.outputs[1];
     const std::size_t bytes = size_of(element.type);
-    if (!ScalarCode::has_cursors_of(bytes)) return;
+    if (element.has_slot() || !ScalarCode::has_cursors_of(bytes)) return;
     p_.cursors_.resize(at(p_.values_), -1);
     std::int32_t& cursor = p_.cursors_[at(call.outputs[0].index)];
     if (cursor < 0) cursor = code_.add_register();
     call.cursor = cursor;
-    if (pushes) code_.push_by(start, number, cursor, element.index, bytes);
-    else code_.pop_by(start, number, cursor, element.index, bytes);
+    const SmallSteps::Registers values = registers_of(element);
+    if (pushes) code_.push_by(start, number, cursor, values, bytes);
+    else code_.pop_by(start, number, cursor, values, bytes);
   }
   // Every other step on such a list needs the list's own length.
   void find_closes() {
     p_.cursors_.resize(at(p_.values_), -1);
     for (ResidentCall& call : p_.calls_) {
       const auto see = [&](const ResidentPlace& place) {
-        if (place.is_scalar || p_.cursors_[at(place.index)] < 0) return;
+        if (!place.has_slot() || p_.cursors_[at(place.index)] < 0) return;
         call.closes.push_back(place.index);
       };
       for (const ResidentCall::Input& in : call.inputs) see(in.place);
@@ -493,6 +549,7 @@ class ResidentProgram::Builder {
 
   ResidentProgram& p_;
   ScalarCode& code_;
+  SmallSteps small_;
   Device& device_;
   std::int64_t next_frame_ = 0;
   std::int32_t region_ = 0;

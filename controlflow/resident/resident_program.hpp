@@ -13,24 +13,35 @@
 #include <troupe/devices/base/internal.hpp>
 #include <troupe/devices/device/kernel.hpp>
 #include <troupe/devices/scalar/machine_code.hpp>
+#include <troupe/ops/families/slices.hpp>
 #include <troupe/ops/graph/subgraph.hpp>
 
 namespace troupe {
 
-/// The slot of a value: a register, or a tensor's.
+/// The slot of a value: a register, a tensor's, or, of a small tensor, as many registers as it has
+/// elements.
 struct ResidentPlace {
   bool is_scalar = true;
   std::int32_t index = 0;
   DType type = DType::f32;
+  bool is_small = false;  // `index`: into the program's small tensors
+  bool has_slot() const { return !is_scalar && !is_small; }
   friend bool operator==(const ResidentPlace&, const ResidentPlace&) = default;
+};
+
+/// A tensor whose elements are registers.
+struct SmallTensor {
+  Shape shape;
+  std::vector<ScalarCode::Register> registers;  // in row-major order
 };
 
 /// A step that is no scalar operation.
 struct ResidentCall {
-  /// `pointwise` runs a scalar program on tensors and `product` multiplies small matrices; results
-  /// go where those of the iteration before were. `push`, `pop` and `read` are of lists whose
-  /// elements are scalars; what they are not made for, the kernel does.
-  enum class Kind : std::uint8_t { kernel, move, pointwise, product, push, pop, read };
+  /// `pointwise` runs a scalar program on tensors, `rows` on slices of them, and `product`
+  /// multiplies small matrices; results go where those of the iteration before were. `push`, `pop`
+  /// and `read` are of lists whose elements are in registers; what they are not made for, the
+  /// kernel does.
+  enum class Kind : std::uint8_t { kernel, move, pointwise, rows, product, push, pop, read };
   struct Input {
     ResidentPlace place;
     bool is_last = false;  // no later step reads it: it is moved
@@ -90,7 +101,8 @@ class ResidentProgram {
   std::shared_ptr<const AttrObject> graphs_;  // which calls refer to
   // A step that a primitive of the device does on tensors of fixed shapes, without a kernel.
   struct Direct {
-    std::shared_ptr<const ScalarProgram> program;  // null: a product
+    std::shared_ptr<const ScalarProgram> program;
+    std::shared_ptr<const SlicedRows> rows;  // neither: a product
     bool transpose_a = false, transpose_b = false;
     std::vector<ValueSpec> inputs, outputs;
   };
@@ -104,6 +116,8 @@ class ResidentProgram {
   bool is_compared_late_ = false;  // an iteration's comparisons are those of the one before
   std::vector<ResidentPlace> inputs_, outputs_, variables_;  // variables: of the whole loop
   std::vector<std::pair<std::int32_t, Tensor>> constants_;   // tensors, by slot
+  std::vector<SmallTensor> small_;
+  std::int64_t most_elements_ = 0;  // a small tensor has; 0: there are none
   std::int32_t values_ = 0;
   std::vector<std::int32_t> cursors_;  // by tensor slot: a register, or -1
   std::size_t most_operands_ = 0, most_results_ = 0;

@@ -50,7 +50,8 @@ ResidentRun::ResidentRun(const ResidentProgram& program)
       views.in.emplace_back(nullptr, spec.dtype, spec.shape);
     for (const ValueSpec& spec : step.outputs)
       views.out.emplace_back(nullptr, spec.dtype, spec.shape);
-    if (!step.program)
+    if (step.rows) views.rows = step.rows->views_of(views.in, views.out);
+    if (!step.program && !step.rows)
       views.product = {views.in[0], views.in[1], views.out[0], step.transpose_a, step.transpose_b};
   }
 }
@@ -130,7 +131,29 @@ void ResidentRun::show() {
   if (observer && std::exchange(shown_, now) != now) observer->see(*this);
 }
 
+// Elements of a small tensor, one behind the other.
+void ResidentRun::gather(const ResidentPlace& place, std::byte* to) const {
+  const std::size_t bytes = size_of(place.type);
+  for (const ScalarCode::Register r : program_.small_[at(place.index)].registers) {
+    std::memcpy(to, frame_.at(r), bytes);
+    to += bytes;
+  }
+}
+void ResidentRun::scatter(const ResidentPlace& place, const std::byte* from) {
+  const std::size_t bytes = size_of(place.type);
+  for (const ScalarCode::Register r : program_.small_[at(place.index)].registers) {
+    std::memcpy(frame_.at(r), from, bytes);
+    from += bytes;
+  }
+}
+Tensor ResidentRun::gathered(const ResidentPlace& place) const {
+  Tensor made = Tensor::empty(place.type, program_.small_[at(place.index)].shape);
+  gather(place, static_cast<std::byte*>(made.raw_mutable()));
+  return made;
+}
+
 Value ResidentRun::value(const ResidentPlace& place) const {
+  if (place.is_small) return gathered(place);
   if (!place.is_scalar) return values_[at(place.index)];
   Value scalar;
   scalar.set_scalar(place.type, frame_.at(place.index), size_of(place.type));
@@ -159,6 +182,7 @@ int ResidentRun::call(std::int32_t number) {
       return 0;
     }
     case ResidentCall::Kind::pointwise:
+    case ResidentCall::Kind::rows:
     case ResidentCall::Kind::product:
       if (run_->cancelled.load(std::memory_order_relaxed))
         return static_cast<int>(Outcome::abandoned) + 1;
@@ -205,6 +229,16 @@ void ResidentRun::run_direct(const ResidentCall& call) {
     device_->primitives().matmul(*stream_, views.product);
     return;
   }
+  if (call.kind == ResidentCall::Kind::rows) {
+    const SlicedRows& rows = *program_.direct_[at(call.direct)].rows;
+    for (std::size_t i = 0; i < call.inputs.size(); ++i)
+      point(views.rows.in[i].of, call.inputs[i].place);
+    for (std::size_t o = 0; o < call.outputs.size(); ++o)
+      views.out[o].data = room_of(call.outputs[o], views.out[o]);
+    for (std::size_t r = 0; r < views.rows.out.size(); ++r)
+      views.rows.out[r].of.data = views.out[static_cast<std::size_t>(rows.outputs()[r])].data;
+    return rows.run(device_->primitives(), *stream_, views.rows);
+  }
   for (std::size_t i = 0; i < call.inputs.size(); ++i) point(views.in[i], call.inputs[i].place);
   for (std::size_t o = 0; o < call.outputs.size(); ++o)
     views.out[o].data = room_of(call.outputs[o], views.out[o]);
@@ -237,9 +271,8 @@ bool ResidentRun::push_scalar(const ResidentCall& call) {
   const ResidentCall::Input& list = call.inputs[0];
   Value& held = values_[at(list.place.index)];
   Value& to = values_[at(call.outputs[0].index)];
-  const ResidentPlace& element = call.inputs[1].place;
   Value value;
-  set_scalar(value, element.type, frame_.at(element.index));
+  load(call.inputs[1].place, false, value);
   if (&to != &held) {
     if (list.is_last) to = std::move(held);
     else to.share(held);
@@ -254,9 +287,7 @@ bool ResidentRun::pop_scalar(const ResidentCall& call) {
   Value& held = values_[at(list.place.index)];
   const std::int64_t length = held.list().length();
   if (length == 0) return false;
-  const Value& last = held.list().slot(length - 1);
-  if (!last.is_inline() || last.dtype() != call.outputs[1].type) return false;
-  std::memcpy(frame_.at(call.outputs[1].index), last.scalar_bits(), 16);
+  if (!read_element(held.list().slot(length - 1), call.outputs[1])) return false;
   Value& to = values_[at(call.outputs[0].index)];
   if (&to != &held) {
     if (list.is_last) to = std::move(held);
@@ -264,6 +295,20 @@ bool ResidentRun::pop_scalar(const ResidentCall& call) {
   }
   (void)to.list().pop();
   if (call.cursor >= 0) open_cursor(call);
+  return true;
+}
+
+bool ResidentRun::read_element(const Value& element, const ResidentPlace& to) {
+  if (to.is_small) {
+    if (element.kind() != Value::Kind::tensor || element.dtype() != to.type ||
+        !element.tensor().is_on_host() ||
+        element.tensor().shape() != program_.small_[at(to.index)].shape)
+      return false;
+    scatter(to, static_cast<const std::byte*>(element.tensor().raw()));
+    return true;
+  }
+  if (!element.is_inline() || element.dtype() != to.type) return false;
+  std::memcpy(frame_.at(to.index), element.scalar_bits(), 16);
   return true;
 }
 
@@ -279,9 +324,7 @@ bool ResidentRun::read_scalar(const ResidentCall& call) {
     std::memcpy(&narrow, frame_.at(index.index), sizeof narrow);
     i = narrow;
   }
-  const Value& element = held.list().slot(i);
-  if (!element.is_inline() || element.dtype() != call.outputs[0].type) return false;
-  std::memcpy(frame_.at(call.outputs[0].index), element.scalar_bits(), 16);
+  if (!read_element(held.list().slot(i), call.outputs[0])) return false;
   if (list.is_last) held.reset();
   return true;
 }
@@ -340,6 +383,8 @@ void ResidentRun::store_results(const ResidentCall& call) {
 void ResidentRun::load(const ResidentPlace& place, bool is_last, Value& to) {
   if (place.is_scalar) {
     set_scalar(to, place.type, frame_.at(place.index));
+  } else if (place.is_small) {
+    to = gathered(place);
   } else if (is_last) {
     to = std::move(values_[at(place.index)]);
   } else {
@@ -350,6 +395,9 @@ void ResidentRun::load(const ResidentPlace& place, bool is_last, Value& to) {
 void ResidentRun::store(const ResidentPlace& place, Value&& from) {
   if (place.is_scalar) {
     std::memcpy(frame_.at(place.index), from.tensor().raw(), size_of(place.type));
+    from.reset();
+  } else if (place.is_small) {
+    scatter(place, static_cast<const std::byte*>(from.tensor().raw()));
     from.reset();
   } else {
     values_[at(place.index)] = std::move(from);

@@ -82,6 +82,10 @@ class ResidentRun final : private ScalarCalls, private CompletionSink {
   bool push_scalar(const ResidentCall& call);
   bool pop_scalar(const ResidentCall& call);
   bool read_scalar(const ResidentCall& call);
+  bool read_element(const Value& element, const ResidentPlace& to);
+  void gather(const ResidentPlace& place, std::byte* to) const;
+  void scatter(const ResidentPlace& place, const std::byte* from);
+  Tensor gathered(const ResidentPlace& place) const;
   void open_cursor(const ResidentCall& call);
   void close_cursor(std::int32_t slot);
   void end_deferred();
@@ -100,6 +104,7 @@ class ResidentRun final : private ScalarCalls, private CompletionSink {
     std::vector<ConstView> in;
     std::vector<View> out;
     MatmulArgs product;
+    SlicedRows::Views rows;
   };
   std::vector<Views> views_;  // by direct step: dtypes and shapes are there
   Device* device_ = nullptr;

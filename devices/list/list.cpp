@@ -38,8 +38,7 @@ class List::Log final : public PackedLog {
     const Place at = place(i);
     const auto* chunk =
         static_cast<const std::byte*>(chunks_[at.chunk].load(std::memory_order_acquire));
-    copy.set_scalar(dtype, chunk + static_cast<std::size_t>(at.slot) * packed_, packed_);
-    return copy;
+    return unpacked(chunk + static_cast<std::size_t>(at.slot) * packed_, packed_);
   }
   /// For the slot's owner, or a sole holder: slot i holds that from now on.
   [[gnu::always_inline]] void set(std::int64_t i, Value&& element) {
@@ -48,7 +47,7 @@ class List::Log final : public PackedLog {
     if (!made) chunks_[at.chunk].store(made = taken(i, at.chunk), std::memory_order_release);
     if (is_packed()) {
       std::memcpy(static_cast<std::byte*>(made) + static_cast<std::size_t>(at.slot) * packed_,
-                  element.scalar_bits(), packed_);
+                  element.is_inline() ? element.scalar_bits() : element.tensor().raw(), packed_);
       return;
     }
     Value& slot = static_cast<Value*>(made)[at.slot];
@@ -127,16 +126,24 @@ class List::Log final : public PackedLog {
 
   // ---- packed: every slot before `end` has an element of the dtype, and no handle
 
+  // Bytes of the largest tensor that is packed. A copy of more costs more than a handle does.
+  static constexpr std::size_t kMostPacked = 256;
+
   bool is_packed() const { return packed_ > 0; }
+  /// True if a packed log has room for such an element, which fits.
+  bool takes_packed(const Value& element) const {
+    return element.is_inline() || (!shape.is_scalar() && element.kind() == Value::Kind::tensor &&
+                                   element.tensor().is_on_host());
+  }
   std::size_t element_bytes() const override { return packed_; }
   /// For the sole holder of an empty log.
   void pack() {
     const bool has_chunks = std::any_of(std::begin(chunks_), std::end(chunks_), [](const auto& c) {
       return c.load(std::memory_order_relaxed) != nullptr;
     });
-    if (depth == 1 && dtype != DType::string && shape.is_known() && shape.is_scalar() &&
-        !has_chunks)
-      packed_ = size_of(dtype);
+    if (depth != 1 || dtype == DType::string || !shape.is_known() || has_chunks) return;
+    const std::size_t bytes = static_cast<std::size_t>(shape.elements()) * size_of(dtype);
+    if (shape.is_scalar() || (!swapper && bytes <= kMostPacked)) packed_ = bytes;
   }
   /// For a sole holder: slots hold handles from now on.
   void unpack() {
@@ -148,12 +155,8 @@ class List::Log final : public PackedLog {
     for (std::int64_t i = 0; i < last; ++i) {
       const Place at = place_of<kFirstPacked>(i);
       if (!was[at.chunk]) break;  // a push that found no memory has moved `end` alone
-      Value element;
-      element.set_scalar(
-          dtype,
-          static_cast<const std::byte*>(was[at.chunk]) + static_cast<std::size_t>(at.slot) * bytes,
-          bytes);
-      set(i, std::move(element));
+      const auto* chunk = static_cast<const std::byte*>(was[at.chunk]);
+      set(i, unpacked(chunk + static_cast<std::size_t>(at.slot) * bytes, bytes));
     }
     for (int c = 0; c < kChunks; ++c)
       if (was[c]) PackedChunks::give(was[c], packed_bytes(c, bytes));
@@ -198,6 +201,17 @@ class List::Log final : public PackedLog {
   }
   [[gnu::always_inline]] Place place(std::int64_t i) const {
     return is_packed() ? place_of<kFirstPacked>(i) : place_of<kFirst>(i);
+  }
+
+  Value unpacked(const std::byte* from, std::size_t bytes) const {
+    if (shape.is_scalar()) {
+      Value scalar;
+      scalar.set_scalar(dtype, from, bytes);
+      return scalar;
+    }
+    Tensor made = Tensor::empty(dtype, shape);
+    std::memcpy(made.raw_mutable(), from, bytes);
+    return made;
   }
 
   Log(DType t, const Shape& s, std::uint8_t d)
@@ -486,7 +500,7 @@ void List::push(Value element) {
     throw Error(Code::out_of_range,
                 fmt::format("a list may have {} elements, and this one has", kMost));
   make_younger_than(element);
-  if (log()->is_packed() && !element.is_inline()) make_sole();
+  if (log()->is_packed() && !log()->takes_packed(element)) make_sole();
   claim(length() + 1);
   log()->set(length(), log()->kept(std::move(element)));
   set_length(length() + 1);

@@ -5,8 +5,9 @@
 namespace troupe::detail {
 
 ScalarAnalysis::ScalarAnalysis(const ScalarCode& code)
-    : steps_(code.steps_), branches_(code.branches_), types_(code.registers_.size(), Type::unknown),
-      marks_(code.steps_.size()), loop_of_(code.steps_.size(), -1) {
+    : code_(code), steps_(code.steps_), branches_(code.branches_),
+      types_(code.registers_.size(), Type::unknown), marks_(code.steps_.size()),
+      loop_of_(code.steps_.size(), -1) {
   infer_types();
   mark_steps();
   find_loops();
@@ -28,9 +29,11 @@ ScalarAnalysis::Meaning ScalarAnalysis::meaning(Kind kind) {
     case Kind::push_1: return {Op::push, Type::u8};
     case Kind::push_4: return {Op::push, Type::i32};
     case Kind::push_8: return {Op::push, Type::i64};
+    case Kind::push_wide: return {Op::push_wide};
     case Kind::pop_1: return {Op::pop, Type::u8};
     case Kind::pop_4: return {Op::pop, Type::i32};
     case Kind::pop_8: return {Op::pop, Type::i64};
+    case Kind::pop_wide: return {Op::pop_wide};
     case Kind::function: return {Op::function};
     case Kind::logical_not: return {Op::logical_not, Type::u8, Type::u8};
     case Kind::logical_and: return {Op::logical_and, Type::u8, Type::u8};
@@ -68,19 +71,17 @@ ScalarAnalysis::Meaning ScalarAnalysis::meaning(Kind kind) {
     case Kind::abs_f64: return {Op::abs, Type::f64, Type::f64};
     case Kind::sqrt_f32: return {Op::sqrt, Type::f32, Type::f32};
     case Kind::sqrt_f64: return {Op::sqrt, Type::f64, Type::f64};
+    case Kind::multiply_add_f32: return {Op::multiply_add, Type::f32, Type::f32};
+    case Kind::multiply_add_f64: return {Op::multiply_add, Type::f64, Type::f64};
   }
   return {Op::halt};
 }
 
-namespace {
-
 // Calls f(register, type) for the registers of a step that a machine register may hold. Types of
 // copied and selected values follow from other steps.
 template <class F>
-void each_operand(const ScalarAnalysis::Step& s, F f) {
-  using Op = ScalarAnalysis::Op;
-  using Type = ScalarAnalysis::Type;
-  const ScalarAnalysis::Meaning m = ScalarAnalysis::meaning(s.kind);
+void ScalarAnalysis::each_operand(const Step& s, F f) const {
+  const Meaning m = meaning(s.kind);
   switch (m.op) {
     case Op::halt:
     case Op::call:
@@ -89,6 +90,10 @@ void each_operand(const ScalarAnalysis::Step& s, F f) {
     case Op::set_zero:
     case Op::pop: return f(s.to, Type::unknown);
     case Op::push: return f(s.a, Type::unknown);
+    case Op::push_wide:
+    case Op::pop_wide:
+      for (const std::int32_t at : wide_of(s).at) f(at, Type::unknown);
+      return;
     case Op::copy: return f(s.to, Type::unknown), f(s.a, Type::unknown);
     case Op::count: return f(s.to, Type::i64);
     case Op::jump_unless: return f(s.a, Type::u8);
@@ -100,10 +105,13 @@ void each_operand(const ScalarAnalysis::Step& s, F f) {
     default: break;
   }
   f(s.a, m.op == Op::again_if ? Type::u8 : m.operand);
-  if (ScalarAnalysis::is_binary(m.op)) f(s.b, m.operand);
-  if (!ScalarAnalysis::is_again(m.op)) f(s.to, m.result);
+  if (is_binary(m.op) || m.op == Op::multiply_add) f(s.b, m.operand);
+  if (m.op == Op::multiply_add) f(s.c, m.operand);
+  if (!is_again(m.op)) f(s.to, m.result);
   else if (s.c >= 0) f(s.c, Type::i64);
 }
+
+namespace {
 
 // True if something changed.
 bool meet(ScalarAnalysis::Type& a, ScalarAnalysis::Type b) {

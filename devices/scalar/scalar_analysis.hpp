@@ -27,7 +27,9 @@ class ScalarAnalysis {
     count,
     again_if,
     push,
+    push_wide,
     pop,
+    pop_wide,
     function,
     logical_not,
     logical_and,
@@ -41,6 +43,7 @@ class ScalarAnalysis {
     neg,
     abs,
     sqrt,
+    multiply_add,
     lt,
     le,
     gt,
@@ -92,11 +95,15 @@ class ScalarAnalysis {
   /// -1: the step is in no innermost loop.
   std::int32_t loop_of(std::size_t step) const { return loop_of_[step]; }
   const std::vector<Loop>& loops() const { return loops_; }
+  /// The values of a step that has several.
+  const ScalarCode::Wide& wide_of(const Step& step) const { return code_.wide_of(step); }
   std::int32_t branch(const Step& choose, std::int32_t index) const {
     return branches_[static_cast<std::size_t>(choose.target + index)];
   }
 
  private:
+  template <class F>
+  void each_operand(const Step& step, F f) const;
   void infer_types();
   void mark_steps();
   void mark(std::int32_t step, int marks) {
@@ -105,6 +112,7 @@ class ScalarAnalysis {
   void find_loops();
   void rank_registers(Loop& loop) const;
 
+  const ScalarCode& code_;
   const std::vector<Step>& steps_;
   const std::vector<std::int32_t>& branches_;
   std::vector<Type> types_;          // by register

@@ -1,5 +1,6 @@
 #include <troupe/devices/scalar/scalar_code.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -43,6 +44,16 @@ bool pop_at(std::byte* cursor, std::byte* to) {
   store(cursor + offsetof(ElementCursor, next), next - sizeof(T));
   return true;
 }
+// An element of `count` values: where its first one is, or goes; null: as above. The cursor is
+// behind the element afterwards, or before it.
+std::byte* pass_wide(std::byte* cursor, std::size_t bytes, bool pushes) {
+  auto* const next = load<std::byte*>(cursor + offsetof(ElementCursor, next));
+  const std::size_t bound = pushes ? offsetof(ElementCursor, end) : offsetof(ElementCursor, begin);
+  if (next == load<std::byte*>(cursor + bound)) return nullptr;
+  std::byte* const after = pushes ? next + bytes : next - bytes;
+  store(cursor + offsetof(ElementCursor, next), after);
+  return pushes ? next : after;
+}
 
 // Integers wrap, as the tile evaluator's do.
 template <class T, class F>
@@ -77,7 +88,8 @@ bool ScalarCode::is_compare(Kind kind) {
   }
 }
 
-bool ScalarCode::uses_cursor(Kind kind) { return kind >= Kind::push_1 && kind <= Kind::pop_8; }
+bool ScalarCode::uses_cursor(Kind kind) { return kind >= Kind::push_1 && kind <= Kind::pop_wide; }
+bool ScalarCode::is_wide(Kind kind) { return kind == Kind::push_wide || kind == Kind::pop_wide; }
 
 // Reads its operands before it writes its one result, and does nothing else.
 bool ScalarCode::is_computation(Kind kind) {
@@ -177,6 +189,10 @@ void ScalarCode::add(ScalarOp op, DType result, DType operand, Register to, Regi
   append(kind, to, a, b, c).f = f;
 }
 
+void ScalarCode::multiply_add(DType type, Register to, Register a, Register b, Register c) {
+  append(type == DType::f32 ? Kind::multiply_add_f32 : Kind::multiply_add_f64, to, a, b, c);
+}
+
 void ScalarCode::copy(Register to, Register from) { append(Kind::copy, to, from); }
 void ScalarCode::set_zero(Register to) { append(Kind::set_zero, to); }
 void ScalarCode::call(std::int32_t number) { append(Kind::call).target = number; }
@@ -185,19 +201,37 @@ ScalarCode::Step& ScalarCode::last_call(Label from, std::int32_t number) {
     if (steps_[i].kind == Kind::call && steps_[i].target == number) return steps_[i];
   throw Error(Code::internal, fmt::format("scalar code has no call {}", number));
 }
-void ScalarCode::push_by(Label from, std::int32_t number, Register cursor, Register value,
-                         std::size_t bytes) {
-  Step& step = last_call(from, number);
-  step.kind = bytes == 1 ? Kind::push_1 : bytes == 4 ? Kind::push_4 : Kind::push_8;
-  step.a = value * kRegister;
-  step.b = cursor * kRegister;
+void ScalarCode::set_wide(Step& step, std::span<const Register> values, std::size_t bytes) {
+  step.c = wide_number(wide_.size());
+  Wide& wide = wide_.emplace_back(Wide{bytes, {}});
+  for (const Register r : values) wide.at.push_back(r * kRegister);
 }
-void ScalarCode::pop_by(Label from, std::int32_t number, Register cursor, Register to,
-                        std::size_t bytes) {
+bool ScalarCode::has_wide(const Step& step, std::int32_t at) const {
+  if (!is_wide(step.kind)) return false;
+  const std::vector<std::int32_t>& all = wide_of(step).at;
+  return std::find(all.begin(), all.end(), at) != all.end();
+}
+void ScalarCode::push_by(Label from, std::int32_t number, Register cursor,
+                         std::span<const Register> values, std::size_t bytes) {
   Step& step = last_call(from, number);
-  step.kind = bytes == 1 ? Kind::pop_1 : bytes == 4 ? Kind::pop_4 : Kind::pop_8;
-  step.to = to * kRegister;
   step.b = cursor * kRegister;
+  if (values.size() != 1) {
+    step.kind = Kind::push_wide;
+    return set_wide(step, values, bytes);
+  }
+  step.kind = bytes == 1 ? Kind::push_1 : bytes == 4 ? Kind::push_4 : Kind::push_8;
+  step.a = values[0] * kRegister;
+}
+void ScalarCode::pop_by(Label from, std::int32_t number, Register cursor,
+                        std::span<const Register> to, std::size_t bytes) {
+  Step& step = last_call(from, number);
+  step.b = cursor * kRegister;
+  if (to.size() != 1) {
+    step.kind = Kind::pop_wide;
+    return set_wide(step, to, bytes);
+  }
+  step.kind = bytes == 1 ? Kind::pop_1 : bytes == 4 ? Kind::pop_4 : Kind::pop_8;
+  step.to = to[0] * kRegister;
 }
 void ScalarCode::halt() { append(Kind::halt); }
 void ScalarCode::count(Register counter) { append(Kind::count, counter); }
@@ -261,7 +295,7 @@ bool ScalarCode::redirect(Label from, Register result, Register to) {
   for (std::size_t i = static_cast<std::size_t>(from); i < steps_.size(); ++i) {
     const Step& s = steps_[i];
     if (uses_cursor(s.kind)) {  // a call may take its place, which reads or writes the register
-      if (s.a == was || s.to == was) return false;
+      if (s.a == was || s.to == was || has_wide(s, was)) return false;
       continue;
     }
     if (!is_computation(s.kind)) return false;
@@ -272,7 +306,8 @@ bool ScalarCode::redirect(Label from, Register result, Register to) {
   }
   if (maker == steps_.size()) return false;
   for (std::size_t i = maker + 1; i < steps_.size(); ++i)
-    if (steps_[i].a == is || steps_[i].b == is || steps_[i].c == is || steps_[i].to == is)
+    if (steps_[i].a == is || steps_[i].b == is || steps_[i].c == is || steps_[i].to == is ||
+        has_wide(steps_[i], is))
       return false;
   steps_[maker].to = is;
   for (std::size_t i = maker + 1; i < steps_.size(); ++i)
@@ -326,6 +361,24 @@ int ScalarCode::run(ScalarFrame& frame, std::int64_t budget, ScalarCalls& calls)
         BY_CURSOR(pop_4, pop_at<std::uint32_t>(r + s->b, r + s->to))
         BY_CURSOR(pop_8, pop_at<std::uint64_t>(r + s->b, r + s->to))
 #undef BY_CURSOR
+      case Kind::push_wide:
+      case Kind::pop_wide: {
+        const Wide& wide = wide_of(*s);
+        const bool pushes = s->kind == Kind::push_wide;
+        if (std::byte* at = pass_wide(r + s->b, wide.bytes * wide.at.size(), pushes)) {
+          for (const std::int32_t value : wide.at) {
+            if (pushes) std::memcpy(at, r + value, wide.bytes);
+            else std::memcpy(r + value, at, wide.bytes);
+            at += wide.bytes;
+          }
+          ++s;
+          break;
+        }
+        const std::int32_t number = s->target;
+        frame.place_ = static_cast<Label>(++s - first);
+        if (const int stopped = calls.call(number)) return stopped;
+        break;
+      }
       case Kind::copy:
         std::memcpy(r + s->to, r + s->a, 16);
         ++s;
@@ -442,6 +495,17 @@ int ScalarCode::run(ScalarFrame& frame, std::int64_t budget, ScalarCalls& calls)
     store(r + s->to, f(load<T>(r + s->a))); \
     ++s;                                    \
     break;
+        // std::fma rounds once, with or without the processor's instruction
+      case Kind::multiply_add_f32:
+        store(r + s->to,
+              std::fma(load<float>(r + s->a), load<float>(r + s->b), load<float>(r + s->c)));
+        ++s;
+        break;
+      case Kind::multiply_add_f64:
+        store(r + s->to,
+              std::fma(load<double>(r + s->a), load<double>(r + s->b), load<double>(r + s->c)));
+        ++s;
+        break;
         UNARY(neg_i32, std::int32_t, negated)
         UNARY(neg_i64, std::int64_t, negated)
         UNARY(neg_f32, float, negated)

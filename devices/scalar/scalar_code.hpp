@@ -17,6 +17,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include <troupe/devices/scalar/scalar_op.hpp>
@@ -60,16 +61,20 @@ class ScalarCode {
   /// Appends an instruction. Throws unimplemented if the CPU has none for these dtypes.
   void add(ScalarOp op, DType result, DType operand, Register to, Register a, Register b = 0,
            Register c = 0);
+  /// Appends to = a b + c, rounded once, of f32 or f64.
+  void multiply_add(DType type, Register to, Register a, Register b, Register c);
   void copy(Register to, Register from);
   void set_zero(Register to);
   void call(std::int32_t number);
-  /// True if elements of so many bytes can be pushed and popped.
+  /// True if values of so many bytes can be pushed and popped.
   static bool has_cursors_of(std::size_t bytes) { return bytes == 1 || bytes == 4 || bytes == 8; }
-  /// Has the last call of `number` from the step `from` on push `value`, or pop `to`, at a cursor:
-  /// a register with an `ElementCursor`. The call is made where the cursor has no room, or no
-  /// element.
-  void push_by(Label from, std::int32_t number, Register cursor, Register value, std::size_t bytes);
-  void pop_by(Label from, std::int32_t number, Register cursor, Register to, std::size_t bytes);
+  /// Has the last call of `number` from the step `from` on push an element, which is `values`, or
+  /// pop one into `to`, at a cursor: a register with an `ElementCursor`. `bytes`: each value's. The
+  /// call is made where the cursor has no room, or no element.
+  void push_by(Label from, std::int32_t number, Register cursor, std::span<const Register> values,
+               std::size_t bytes);
+  void pop_by(Label from, std::int32_t number, Register cursor, std::span<const Register> to,
+              std::size_t bytes);
   void halt();
   /// Appends a jump; `bind` sets its target.
   Label jump();
@@ -107,16 +112,32 @@ class ScalarCode {
     ScalarFunction f = nullptr;
   };
   static constexpr std::int32_t kRegister = sizeof(ScalarRegister);
+  // An element of several values, one behind the other, for a step `push_wide` or `pop_wide`.
+  struct Wide {
+    std::size_t bytes;             // each value's
+    std::vector<std::int32_t> at;  // registers, as bytes from the first one
+  };
+  // In place of a register, which is no number below 0; again_if has -1 for no counter.
+  static std::int32_t wide_number(std::size_t index) {
+    return -2 - static_cast<std::int32_t>(index);
+  }
+  const Wide& wide_of(const Step& step) const {
+    return wide_[static_cast<std::size_t>(-2 - step.c)];
+  }
 
   static bool is_compare(Kind kind);
   static bool is_computation(Kind kind);
   static bool uses_cursor(Kind kind);
+  static bool is_wide(Kind kind);
+  bool has_wide(const Step& step, std::int32_t at) const;
   Step& last_call(Label from, std::int32_t number);
+  void set_wide(Step& step, std::span<const Register> values, std::size_t bytes);
   Step& append(Kind kind, Register to = 0, Register a = 0, Register b = 0, Register c = 0);
 
   std::vector<Step> steps_;
   std::vector<ScalarRegister> registers_;  // as they are at first
   std::vector<std::int32_t> branches_;     // steps, by choice
+  std::vector<Wide> wide_;
 };
 
 /// Registers of one run of some code, and where it stands.

@@ -30,9 +30,11 @@ enum class ScalarCode::Kind : std::uint16_t {
   push_1,
   push_4,
   push_8,
+  push_wide,
   pop_1,
   pop_4,
   pop_8,
+  pop_wide,
   function,
   logical_not,
   logical_and,
@@ -58,6 +60,8 @@ enum class ScalarCode::Kind : std::uint16_t {
   abs_f64,
   sqrt_f32,
   sqrt_f64,
+  multiply_add_f32,
+  multiply_add_f64,
 };
 
 }  // namespace troupe::detail

@@ -138,7 +138,9 @@ class ScalarTranslator::Emitter : private PinnedRegisters {
         return true;
       case Op::choose: return emit_choose(s, m.operand), false;
       case Op::push:
-      case Op::pop: return emit_by_cursor(s, m, here), true;
+      case Op::push_wide:
+      case Op::pop:
+      case Op::pop_wide: return emit_by_cursor(s, m, here), true;
       case Op::function: return emit_function(s), true;
       case Op::copy: return emit_copy(s), true;
       case Op::set_zero: return emit_zero(s.to), true;
@@ -151,6 +153,7 @@ class ScalarTranslator::Emitter : private PinnedRegisters {
       case Op::neg:
       case Op::abs:
       case Op::sqrt: return emit_unary(s, m), true;
+      case Op::multiply_add: return emit_multiply_add(s, m.operand), true;
       case Op::add:
       case Op::sub:
       case Op::mul:
@@ -184,53 +187,71 @@ class ScalarTranslator::Emitter : private PinnedRegisters {
     std::vector<std::int32_t> pins;
   };
   void emit_by_cursor(const Step& s, const Meaning& m, std::int32_t here) {
-    const bool pushes = m.op == Op::push;
+    const bool pushes = m.op == Op::push || m.op == Op::push_wide;
+    std::vector<std::int32_t> values{pushes ? s.a : s.to};
+    Type type = m.operand;
+    if (m.op == Op::push_wide || m.op == Op::pop_wide) {
+      const auto& wide = code_.wide_of(s);
+      values = wide.at;
+      type = wide.bytes == 1 ? Type::u8 : wide.bytes == 4 ? Type::i32 : Type::i64;
+    }
+    const int bytes = Analysis::width(type), all = bytes * static_cast<int>(values.size());
     const auto field = [&](std::size_t offset) {
       return qword[rbx + s.b + static_cast<std::int32_t>(offset)];
     };
-    const std::int32_t at = pushes ? s.a : s.to;
-    // a pin's own type, which is as wide
-    const Type t = is_pinned(at) ? of(at).type : m.operand;
-    const auto bytes = Analysis::width(t);
     Instead& call = instead_.emplace_back();
     call.step = &s;
     call.here = here;
     call.loop = loop_;
-    const auto element = [&](int offset) {
-      return bytes == 1   ? byte[rax + offset]
-             : bytes == 4 ? dword[rax + offset]
-                          : qword[rax + offset];
-    };
-    if (pushes && is_pinned(at)) load_pin(at);
+    for (const std::int32_t at : values)
+      if (pushes && is_pinned(at)) load_pin(at);
     mov(rax, field(offsetof(ElementCursor, next)));
     cmp(rax, field(pushes ? offsetof(ElementCursor, end) : offsetof(ElementCursor, begin)));
     je(call.label, T_NEAR);
-    if (!pushes) sub(rax, bytes);
-    if (Analysis::is_floating(t)) {
-      if (pushes) {
-        if (t == Type::f32) movss(element(0), xmm_of(of(at).pin));
-        else movsd(element(0), xmm_of(of(at).pin));
-      } else {
-        const Xbyak::Xmm to = xmm_of(of(at).pin);
-        if (t == Type::f32) movss(to, element(0));
-        else movsd(to, element(0));
-        write_xmm(at, t, to);
-      }
-    } else if (pushes) {
-      const Xbyak::Reg from = read_general(at, t, kRcx);
-      if (t == Type::u8) mov(element(0), low_byte(from));
-      else mov(element(0), from);
-    } else {
-      const Xbyak::Reg to = is_pinned(at) ? general_of(of(at).pin, t) : sized(kRcx, t);
-      if (t == Type::u8) movzx(to, element(0));
-      else mov(to, element(0));
-      write_general(at, t, to);
+    if (!pushes) sub(rax, all);
+    int offset = 0;
+    for (const std::int32_t at : values) {
+      // a pin's own type, which is as wide
+      const Type t = is_pinned(at) ? of(at).type : type;
+      if (pushes) emit_push(at, t, offset);
+      else emit_pop(at, t, offset);
+      offset += bytes;
     }
-    if (pushes) add(rax, bytes);
+    if (pushes) add(rax, all);
     mov(field(offsetof(ElementCursor, next)), rax);
     for (const std::int32_t pin : pinned_)
       if (of(pin).is_here) call.pins.push_back(pin);
     L(call.back);
+  }
+  // The element is so many bytes from rax on.
+  Xbyak::Address element(int offset, Type t) {
+    switch (Analysis::width(t)) {
+      case 1: return byte[rax + offset];
+      case 4: return dword[rax + offset];
+      default: return qword[rax + offset];
+    }
+  }
+  void emit_push(std::int32_t at, Type t, int offset) {
+    if (Analysis::is_floating(t)) {
+      if (t == Type::f32) movss(element(offset, t), xmm_of(of(at).pin));
+      else movsd(element(offset, t), xmm_of(of(at).pin));
+      return;
+    }
+    const Xbyak::Reg from = read_general(at, t, kRcx);
+    if (t == Type::u8) mov(element(offset, t), low_byte(from));
+    else mov(element(offset, t), from);
+  }
+  void emit_pop(std::int32_t at, Type t, int offset) {
+    if (Analysis::is_floating(t)) {
+      const Xbyak::Xmm to = xmm_of(of(at).pin);
+      if (t == Type::f32) movss(to, element(offset, t));
+      else movsd(to, element(offset, t));
+      return write_xmm(at, t, to);
+    }
+    const Xbyak::Reg to = is_pinned(at) ? general_of(of(at).pin, t) : sized(kRcx, t);
+    if (t == Type::u8) movzx(to, element(offset, t));
+    else mov(to, element(offset, t));
+    write_general(at, t, to);
   }
   void emit_instead(Instead& call) {
     enter_loop(call.loop);
@@ -420,6 +441,23 @@ class ScalarTranslator::Emitter : private PinnedRegisters {
     if (is_pinned(s.b)) apply(xmm_of(of(s.b).pin));
     else apply(memory(s.b, t));
     write_xmm(s.to, t, to);
+  }
+
+  void emit_multiply_add(const Step& s, Type t) {
+    const Xbyak::Xmm a = read_xmm(s.a, t, 1);
+    if (is_pinned(s.b)) load_pin(s.b);
+    load_sum(s.c, t);
+    const auto apply = [&](const Xbyak::Operand& b) {
+      if (t == Type::f32) vfmadd231ss(xmm0, a, b);
+      else vfmadd231sd(xmm0, a, b);
+    };
+    if (is_pinned(s.b)) apply(xmm_of(of(s.b).pin));
+    else apply(memory(s.b, t));
+    write_xmm(s.to, t, xmm0);
+  }
+  void load_sum(std::int32_t at, Type t) {
+    if (is_pinned(at)) movaps(xmm0, read_xmm(at, t, 0));
+    else load_xmm(xmm0, at, t);
   }
 
   // Compares a with b: flags as of unsigned integers for floats, where NaN sets carry, zero and

@@ -9,72 +9,16 @@
 #include <troupe/controlflow/resident/resident_loop.hpp>
 #include <troupe/devices/base/internal.hpp>
 #include <troupe/devices/scalar/machine_code.hpp>
+#include <troupe/test/support/resident_forms.hpp>
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {
 
 BOOST_AUTO_TEST_SUITE(resident_test)
 
+using namespace forms;
+
 namespace {
-
-using Make = std::function<Exprs(Graph& g, const Expr& x)>;
-
-struct Told {
-  std::vector<Tensor> values;
-  std::string error, explanation;
-};
-
-Told run(const Make& make, const Tensor& x, bool is_resident, EngineOptions options = {},
-         bool is_compiled = true) {
-  Graph g;
-  const Expr in = g.input("x", x.dtype(), x.shape());
-  const Exprs out = make(g, in);
-  if (options.workers == 0) options.workers = 1;
-  options.seed = 7;
-  Engine engine(options);
-  Told told;
-  CompileOptions compile;
-  compile.resident_loops = is_resident;
-  compile.compiled_loops = is_compiled;
-  const Function f = engine.compile(g, {in}, out, compile);
-  told.explanation = f.explain();
-  try {
-    told.values = f({x}, {.step = 3});
-  } catch (const Error& e) { told.error = e.what(); }
-  return told;
-}
-
-bool has(const std::string& text, const std::string& part) {
-  const bool is_there = text.find(part) != std::string::npos;
-  if (!is_there) BOOST_TEST_MESSAGE("missing '" << part << "' in: " << text);
-  return is_there;
-}
-
-void compare(const Told& resident, const Told& lowered) {
-  BOOST_TEST(!has(resident.explanation + "lowered:", ": lowered:"));
-  BOOST_TEST(resident.error == lowered.error);
-  BOOST_REQUIRE_EQUAL(resident.values.size(), lowered.values.size());
-  for (std::size_t i = 0; i < resident.values.size(); ++i)
-    BOOST_TEST(identical(resident.values[i], lowered.values[i]),
-               "fetch " << i << ": " << resident.values[i].text() << ", lowered "
-                        << lowered.values[i].text());
-}
-
-// The loop stays whole, compiled and interpreted, and yields the lowered form's bits, or its error,
-// which is returned.
-std::string agree(const Make& make, const Tensor& x, const EngineOptions& options = {}) {
-  const Told compiled = run(make, x, true, options), lowered = run(make, x, false, options);
-  const Told interpreted = run(make, x, true, options, false);
-  const std::string& refused = MachineCode::why_not();
-  BOOST_TEST(has(compiled.explanation,
-                 refused.empty() ? ": resident, compiled" : ": resident, interpreted: " + refused));
-  BOOST_TEST(has(interpreted.explanation,
-                 ": resident, interpreted: CompileOptions::compiled_loops is false"));
-  BOOST_TEST(has(lowered.explanation, ": lowered: CompileOptions::resident_loops is false"));
-  compare(compiled, lowered);
-  compare(interpreted, lowered);
-  return compiled.error;
-}
 
 Tensor f32(float v) { return Tensor::scalar(v); }
 Tensor vector(std::vector<float> v) {
@@ -91,7 +35,7 @@ Exprs count_to(Graph& g, T first, T last) {
 }
 
 std::string why(const Make& make, const Tensor& x, const EngineOptions& options = {}) {
-  const std::string text = run(make, x, true, options).explanation;
+  const std::string text = run_resident(make, x, true, options).explanation;
   const std::size_t at = text.find(": lowered: ");
   if (at == std::string::npos) return "not lowered: " + text;
   return text.substr(at + 11, text.find('\n', at) - at - 11);
@@ -274,7 +218,8 @@ BOOST_AUTO_TEST_CASE(a_loop_in_a_lowered_one_stays_whole) {
         std::tuple{g.constant(0), g.constant(1.f)}, {.name = "outer"});
     return Exprs{total_end};
   };
-  const Told resident = run(make, vector({1, 2}), true), lowered = run(make, vector({1, 2}), false);
+  const Told resident = run_resident(make, vector({1, 2}), true),
+             lowered = run_resident(make, vector({1, 2}), false);
   BOOST_TEST(has(resident.explanation, "while_loop 'inner'"));
   BOOST_TEST(has(resident.explanation, ": resident"));
   BOOST_TEST(has(resident.explanation, ": lowered: AssignAdd"));

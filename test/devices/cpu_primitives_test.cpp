@@ -10,6 +10,7 @@
 #include <troupe/devices/device/channel_sums.hpp>
 #include <troupe/devices/device/philox.hpp>
 #include <troupe/devices/device/row_norm.hpp>
+#include <troupe/devices/device/tiny_product.hpp>
 #include <troupe/devices/threads/worker_pool.hpp>
 #include <troupe/test/support/cpu.hpp>
 
@@ -192,6 +193,35 @@ BOOST_AUTO_TEST_CASE(matmul_of_every_form) {
                          name_of(type) << " " << sa.text() << (ta ? "^T" : "") << " " << sb.text()
                                        << (tb ? "^T" : ""));
     }
+  }
+}
+
+// Scalar code takes them apart (devices/device/tiny_product.hpp).
+BOOST_AUTO_TEST_CASE(tiny_products_are_sums_in_order) {
+  const bool is_fused = cpu_level() >= CpuLevel::v3;
+  for (int round = 0; round < 400; ++round) {
+    const DType type = below(2) ? DType::f32 : DType::f64;
+    const std::int64_t m = 1 + below(9), n = 1 + below(9), k = 1 + below(17);
+    if (!is_tiny_product(m, n, k)) continue;
+    const bool ta = below(2), tb = below(2);
+    const Tensor a = random_tensor(random, type, ta ? Shape{k, m} : Shape{m, k}, -2, 2),
+                 b = random_tensor(random, type, tb ? Shape{n, k} : Shape{k, n}, -2, 2);
+    Tensor c = Tensor::empty(type, Shape{m, n});
+    p().matmul(*stream, {a, b, View(c), ta, tb});
+    const auto check = [&]<class T>(T) {
+      for (std::int64_t i = 0; i < m * n; ++i) {
+        T wanted = 0;
+        for (std::int64_t x = 0; x < k; ++x) {
+          const T left = a.data<T>()[ta ? x * m + i / n : i / n * k + x],
+                  right = b.data<T>()[tb ? i % n * k + x : x * n + i % n];
+          const T product = left * right;
+          wanted = x == 0 ? product : is_fused ? std::fma(left, right, wanted) : wanted + product;
+        }
+        BOOST_TEST_REQUIRE(c.data<T>()[i] == wanted, m << " " << k << " " << n);
+      }
+    };
+    if (type == DType::f32) check(0.f);
+    else check(0.0);
   }
 }
 

@@ -495,10 +495,46 @@ BOOST_AUTO_TEST_CASE(saved_scalars_are_packed) {
     refusal([&] { list.push(Tensor::of<float>({1})); }, Code::invalid_argument);
     BOOST_TEST(!old.joined().has_value());
   }
-  List vectors(DType::f64, Shape{2}), any(DType::f64, Shape::unknown());
-  vectors.mark_saved(nullptr);
+  List large(DType::f64, Shape{5, 7}), any(DType::f64, Shape::unknown());
+  large.mark_saved(nullptr);
   any.mark_saved(nullptr);
-  BOOST_TEST((!is_packed(vectors) && !is_packed(any)));
+  BOOST_TEST((!is_packed(large) && !is_packed(any)));
+}
+
+BOOST_AUTO_TEST_CASE(saved_small_tensors_are_packed) {
+  const auto element = [](int i) {
+    const float x = static_cast<float>(i);
+    return Tensor::of<float>({x, -x, x / 2, 1, 2, x}, {2, 3});
+  };
+  List list(DType::f32, Shape{2, 3});
+  list.mark_saved(nullptr);
+  for (int i = 0; i < 100; ++i) list.push(element(i));
+  BOOST_TEST(is_packed(list));
+  BOOST_TEST(list.bytes() == 100u * 24);
+  const List old = list;
+  list.pop();
+  list.push(element(7));
+  BOOST_TEST(identical(old.read(99).tensor(), element(99)));
+  BOOST_TEST(identical(list.peek(99).tensor(), element(7)));
+  refusal([&] { list.push(Tensor::zeros(DType::f32, Shape{3, 2})); }, Code::invalid_argument);
+  for (int i = 98; i > 40; --i) {
+    list.pop();
+    BOOST_REQUIRE(identical(list.read(i).tensor(), element(i)));
+  }
+  ElementCursor cursor;
+  PackedList& packed = PackedList::of(list);
+  BOOST_REQUIRE(packed.open(cursor));
+  BOOST_TEST(cursor.end - cursor.begin == 32 * 24);
+  const Tensor pushed = element(1000);
+  std::memcpy(cursor.next, pushed.raw(), 24);
+  cursor.next += 24;
+  packed.close(cursor);
+  BOOST_TEST(list.length() == 43);
+  BOOST_TEST(identical(list.pop().tensor(), pushed));
+  list.put(3, element(5));
+  BOOST_TEST((!is_packed(list) && is_packed(old)));
+  BOOST_TEST(identical(list.read(3).tensor(), element(5)));
+  BOOST_TEST(identical(list.read(41).tensor(), element(41)));
 }
 
 BOOST_AUTO_TEST_CASE(packed_elements_become_handles_where_one_is_missing) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include <troupe/devices/base/internal.hpp>
+#include <troupe/devices/device/device.hpp>
 #include <troupe/devices/scalar/element_cursor.hpp>
 #include <troupe/devices/scalar/machine_code.hpp>
 #include <troupe/devices/scalar/scalar_translator.hpp>
@@ -467,6 +468,122 @@ BOOST_AUTO_TEST_CASE(random_code_agrees_at_every_pause,
   }
 }
 
+template <class T>
+void compare_multiply_add(DType type) {
+  const std::vector<T> values = special_values<T>();
+  for (const bool in_loop : {false, true}) {
+    ScalarCode code;
+    const auto counter = code.add_register(), k = code.add_register(), more = code.add_register();
+    const auto one = code.add_constant(Tensor::scalar(std::int64_t{1}));
+    std::vector<std::pair<ScalarCode::Register, T>> results;
+    for (const T x : values)
+      for (const T y : values)
+        for (const T z : {T(0), T(-0.0), T(1), T(-1.5), std::numeric_limits<T>::max()}) {
+          const auto to = code.add_register(), a = code.add_constant(Tensor::scalar(x)),
+                     b = code.add_constant(Tensor::scalar(y));
+          const auto c = code.add_constant(Tensor::scalar(z));
+          code.set_zero(k);
+          const auto top = code.here();
+          code.multiply_add(type, to, a, b, c);
+          if (in_loop) {
+            code.add(ScalarOp::add, DType::i64, DType::i64, k, k, one);
+            code.add(ScalarOp::le, DType::boolean, DType::i64, more, k, one);
+            code.again_if(more, top, counter);
+          }
+          results.emplace_back(to, std::fma(x, y, z));
+        }
+    code.halt();
+    const auto [interpreted, compiled] = both(code);
+    for (const auto& [to, wanted] : results) {
+      BOOST_TEST_REQUIRE(is_same(value_of<T>(interpreted, to), wanted));
+      BOOST_TEST_REQUIRE(is_same(value_of<T>(compiled, to), wanted));
+    }
+  }
+}
+
+// Only processors that have the instruction get such steps.
+boost::test_tools::assertion_result has_multiply_add(boost::unit_test::test_unit_id id) {
+  if (cpu_level() < CpuLevel::v3) return false;
+  return is_available(id);
+}
+
+BOOST_AUTO_TEST_CASE(multiply_adds_round_once, *boost::unit_test::precondition(has_multiply_add)) {
+  compare_multiply_add<float>(DType::f32);
+  compare_multiply_add<double>(DType::f64);
+}
+
+// Elements of several values, of which some are in machine registers; the chunk has room for seven.
+BOOST_AUTO_TEST_CASE(wide_elements_are_the_interpreters,
+                     *boost::unit_test::precondition(is_available)) {
+  struct Counting final : ScalarCalls {
+    int call(std::int32_t number) override {
+      calls[number] += 1;
+      return 0;
+    }
+    int calls[2] = {0, 0};
+  };
+  for (const int width : {2, 3, 40}) {
+    ScalarCode code;
+    const auto counter = code.add_register(), more = code.add_register(), k = code.add_register(),
+               cursor = code.add_register();
+    const auto n = code.add_constant(Tensor::scalar(9.f)),
+               one = code.add_constant(Tensor::scalar(1.f));
+    std::vector<ScalarCode::Register> values, popped;
+    for (int i = 0; i < width; ++i) {
+      values.push_back(code.add_register());
+      popped.push_back(code.add_register());
+    }
+    code.set_zero(counter);
+    code.set_zero(k);
+    const auto top = code.here();
+    for (int i = 0; i < width; ++i)
+      code.add(ScalarOp::add, DType::f32, DType::f32, values[static_cast<std::size_t>(i)],
+               i == 0 ? k : values[static_cast<std::size_t>(i - 1)], one);
+    code.call(0);
+    code.push_by(top, 0, cursor, values, 4);
+    code.add(ScalarOp::add, DType::f32, DType::f32, k, k, one);
+    code.add(ScalarOp::lt, DType::boolean, DType::f32, more, k, n);
+    code.again_if(more, top, counter);
+    code.set_zero(k);
+    const auto back = code.here();
+    code.call(1);
+    code.pop_by(back, 1, cursor, popped, 4);
+    code.add(ScalarOp::add, DType::f32, DType::f32, values[0], values[0], popped[1]);
+    code.add(ScalarOp::add, DType::f32, DType::f32, k, k, one);
+    code.add(ScalarOp::lt, DType::boolean, DType::f32, more, k, n);
+    code.again_if(more, back, counter);
+    code.halt();
+    const auto machine = MachineCode::of(code);
+    BOOST_REQUIRE(machine);
+    std::vector<std::byte> chunks[2];
+    Counting counts[2];
+    ScalarFrame frames[2] = {ScalarFrame(code), ScalarFrame(code)};
+    for (int form = 0; form < 2; ++form) {
+      chunks[form].resize(static_cast<std::size_t>(7 * width) * 4);
+      const ElementCursor whole{.next = chunks[form].data(),
+                                .begin = chunks[form].data(),
+                                .end = chunks[form].data() + chunks[form].size()};
+      std::memcpy(frames[form].at(cursor), &whole, sizeof whole);
+      for (int how = 0; how != ScalarCode::kHalted;)
+        how = form ? machine->run(frames[form], 3, counts[form])
+                   : code.run(frames[form], 3, counts[form]);
+      ElementCursor after;
+      std::memcpy(&after, frames[form].at(cursor), sizeof after);
+      BOOST_TEST((after.next == whole.begin && after.begin == whole.begin));
+      BOOST_TEST((counts[form].calls[0] == 2 && counts[form].calls[1] == 2));
+    }
+    BOOST_TEST((chunks[0] == chunks[1]));
+    float last;  // the seventh element's
+    std::memcpy(&last, chunks[1].data() + chunks[1].size() - 4, sizeof last);
+    BOOST_TEST(last == static_cast<float>(6 + width));
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      BOOST_TEST(value_of<float>(frames[0], values[i]) == value_of<float>(frames[1], values[i]));
+      BOOST_TEST(value_of<float>(frames[0], popped[i]) == value_of<float>(frames[1], popped[i]));
+      BOOST_TEST(value_of<float>(frames[1], popped[i]) == static_cast<float>(i + 1));
+    }
+  }
+}
+
 namespace {
 
 // Stacks of elements in chunks of three, each at a cursor of a frame. Call k is stack k's; a pop of
@@ -534,8 +651,8 @@ BOOST_AUTO_TEST_CASE(pushes_and_pops_are_the_interpreters,
       const auto number = static_cast<std::int32_t>(made.stacks.size());
       made.stacks.push_back({cursor, element, bytes, pushes, of});
       code.call(number);
-      if (pushes) code.push_by(from, number, cursor, element, bytes);
-      else code.pop_by(from, number, cursor, element, bytes);
+      if (pushes) code.push_by(from, number, cursor, {&element, 1}, bytes);
+      else code.pop_by(from, number, cursor, {&element, 1}, bytes);
     };
     const auto of_x = code.add_register(), of_k = code.add_register(),
                of_flag = code.add_register();

@@ -1,4 +1,5 @@
-// Matrix products by Eigen: f64, and f32 products too small for oneDNN's entry cost. Eigen is
+// Matrix products by Eigen: f64, and f32 products too small for oneDNN's entry cost; tiny ones
+// element by element, in an order that other code relies on (tiny_product.hpp). Eigen is
 // renamed per level by the build (-DEigen=Eigen_v4), so that its templates are not shared.
 // GCC 12 takes _mm512_undefined_pd() for an uninitialised read.
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
@@ -10,6 +11,7 @@
 // After Eigen: functions from before tile.hpp's pragma are not inlined into those behind it, and a
 // std::max left out of line would be a symbol that levels share.
 #include <troupe/devices/cpu/levels/tile.hpp>
+#include <troupe/devices/device/tiny_product.hpp>
 
 namespace troupe::cpu {
 namespace {
@@ -23,8 +25,33 @@ using Rows = Eigen::Map<const RowMajor<T>, 0, Eigen::OuterStride<>>;
 template <class T>
 using Columns = Eigen::Map<const ColMajor<T>, 0, Eigen::OuterStride<>>;
 
+#if defined(__FMA__)
+inline float sum_of(float sum, float a, float b) { return __builtin_fmaf(a, b, sum); }
+inline double sum_of(double sum, double a, double b) { return __builtin_fma(a, b, sum); }
+#else
+template <class T>
+inline T sum_of(T sum, T a, T b) {
+  return sum + a * b;
+}
+#endif
+
+template <class T>
+void tiny_gemm(const GemmCall& g) {
+  for (std::int64_t i = 0; i < g.m; ++i) {
+    const T* const a = static_cast<const T*>(g.a) + i * g.a_rs;
+    T* const c = static_cast<T*>(g.c) + i * g.c_rs;
+    for (std::int64_t j = 0; j < g.n; ++j) {
+      const T* const b = static_cast<const T*>(g.b) + j * g.b_cs;
+      T sum = a[0] * b[0];
+      for (std::int64_t k = 1; k < g.k; ++k) sum = sum_of(sum, a[k * g.a_cs], b[k * g.b_rs]);
+      c[j] = sum;
+    }
+  }
+}
+
 template <class T>
 void gemm(const GemmCall& g) {
+  if (is_tiny_product(g.m, g.n, g.k)) return tiny_gemm<T>(g);
   Eigen::Map<RowMajor<T>, 0, Eigen::OuterStride<>> c(static_cast<T*>(g.c), g.m, g.n,
                                                      Eigen::OuterStride<>(g.c_rs));
   auto a = static_cast<const T*>(g.a);
