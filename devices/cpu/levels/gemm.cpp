@@ -49,8 +49,48 @@ void tiny_gemm(const GemmCall& g) {
   }
 }
 
+// Few columns and a short sum, in the same order: b stays in registers. 200 rows of 2 times [2, 2]
+// took 0.75 us by Eigen.
+constexpr int kNarrow = 4;
+template <class T, int n, int k>
+void narrow_gemm(const GemmCall& g) {
+  T b[k][n];
+  for (int x = 0; x < k; ++x)
+    for (int j = 0; j < n; ++j) b[x][j] = static_cast<const T*>(g.b)[x * g.b_rs + j * g.b_cs];
+  for (std::int64_t i = 0; i < g.m; ++i) {
+    const T* const a = static_cast<const T*>(g.a) + i * g.a_rs;
+    T* const c = static_cast<T*>(g.c) + i * g.c_rs;
+    T row[k];
+    for (int x = 0; x < k; ++x) row[x] = a[x * g.a_cs];
+    for (int j = 0; j < n; ++j) {
+      T sum = row[0] * b[0][j];
+      for (int x = 1; x < k; ++x) sum = sum_of(sum, row[x], b[x][j]);
+      c[j] = sum;
+    }
+  }
+}
+template <class T, int n>
+void narrow_gemm_of(const GemmCall& g) {
+  switch (g.k) {
+    case 1: return narrow_gemm<T, n, 1>(g);
+    case 2: return narrow_gemm<T, n, 2>(g);
+    case 3: return narrow_gemm<T, n, 3>(g);
+    default: return narrow_gemm<T, n, 4>(g);
+  }
+}
+template <class T>
+void narrow_gemm_of(const GemmCall& g) {
+  switch (g.n) {
+    case 1: return narrow_gemm_of<T, 1>(g);
+    case 2: return narrow_gemm_of<T, 2>(g);
+    case 3: return narrow_gemm_of<T, 3>(g);
+    default: return narrow_gemm_of<T, 4>(g);
+  }
+}
+
 template <class T>
 void gemm(const GemmCall& g) {
+  if (g.k > 0 && g.k <= kNarrow && g.n > 0 && g.n <= kNarrow) return narrow_gemm_of<T>(g);
   if (is_tiny_product(g.m, g.n, g.k)) return tiny_gemm<T>(g);
   Eigen::Map<RowMajor<T>, 0, Eigen::OuterStride<>> c(static_cast<T*>(g.c), g.m, g.n,
                                                      Eigen::OuterStride<>(g.c_rs));
