@@ -15,7 +15,7 @@ namespace {
 
 // ns; measured (RESULTS.md, hmc)
 constexpr double kCompiled = 0.25, kInterpreted = 2, kKernel = 90, kDirect = 60, kElement = 0.5;
-// A kernel's operand or result in registers is copied, and a tensor is allocated, or freed.
+// A kernel's operand or result in registers is a tensor that is allocated, or freed.
 constexpr double kCopied = 40;
 constexpr double kMostSteps = 6000;  // a step takes some 20 bytes
 
@@ -56,14 +56,18 @@ class Estimating {
       made_.has_small = true;
       return;
     }
-    double cost = is_list_step(graph, node) ? 0 : kKernel;
-    bool copies = false;
-    for (Edge e : node.inputs) copies |= add_copy(graph.spec(e), cost);
-    for (const ValueSpec& spec : node.outputs) copies |= add_copy(spec, cost);
     const std::string& op = node.op->name;
     const bool is_direct =
         node.op->pointwise || op == "Fused" || op == "FusedSlices" || op == "MatMul";
-    if (is_direct && !copies) cost += kDirect - kKernel;
+    const bool is_step = is_list_step(graph, node);
+    double cost = is_step ? 0 : is_direct ? kDirect : kKernel;
+    const auto add_copy = [&](const ValueSpec& spec) {
+      if (!is_small(spec, most_)) return;
+      cost += kElement * static_cast<double>(spec.shape.elements());
+      if (!is_step && !is_direct) cost += kCopied;
+    };
+    for (Edge e : node.inputs) add_copy(graph.spec(e));
+    for (const ValueSpec& spec : node.outputs) add_copy(spec);
     made_.nanoseconds += times * cost;
   }
 
@@ -71,11 +75,6 @@ class Estimating {
   bool is_list_step(const Graph& graph, const Node& node) const {
     if (node.op->name == "ListPush") return is_small(graph.spec(node.inputs[1]), most_);
     return node.op->name == "ListPop" && is_small(node.outputs[1], most_);
-  }
-  bool add_copy(const ValueSpec& spec, double& cost) const {
-    if (!is_small(spec, most_)) return false;
-    cost += (cost > 0 ? kCopied : 0) + kElement * static_cast<double>(spec.shape.elements());
-    return true;
   }
 
   const std::int64_t most_;

@@ -209,11 +209,6 @@ class ResidentProgram::Builder {
   bool add_direct(const Graph& graph, const Node& node, bool is_product, ResidentCall& call) {
     const bool is_rows = node.op->name == "FusedSlices";
     if (!is_product && !is_rows && !is_tensor_step(node)) return false;
-    const auto is_small = [](const auto& used) { return used.is_small; };
-    if (std::any_of(call.outputs.begin(), call.outputs.end(), is_small) ||
-        std::any_of(call.inputs.begin(), call.inputs.end(),
-                    [&](const ResidentCall::Input& in) { return is_small(in.place); }))
-      return false;
     call.kind = is_product ? ResidentCall::Kind::product
                 : is_rows  ? ResidentCall::Kind::rows
                            : ResidentCall::Kind::pointwise;

@@ -54,6 +54,33 @@ ResidentRun::ResidentRun(const ResidentProgram& program)
     if (!step.program && !step.rows)
       views.product = {views.in[0], views.in[1], views.out[0], step.transpose_a, step.transpose_b};
   }
+  for (const ResidentCall& step : program_.calls_)
+    if (step.direct >= 0) add_memory(step);
+}
+
+// Small operands are gathered there, and small results scattered from there.
+void ResidentRun::add_memory(const ResidentCall& call) {
+  Views& views = views_[at(call.direct)];
+  constexpr std::size_t kPadding = 16;  // elements that a tile may touch behind the last
+  std::vector<std::size_t> begins;
+  std::size_t size = 0;
+  const auto add = [&](const ResidentPlace& place) {
+    begins.push_back(size);
+    if (!place.is_small) return;
+    const std::size_t bytes =
+        (program_.small_[at(place.index)].registers.size() + kPadding) * size_of(place.type);
+    size += (bytes + sizeof(ScalarRegister) - 1) / sizeof(ScalarRegister);
+  };
+  for (const ResidentCall::Input& in : call.inputs) add(in.place);
+  for (const ResidentPlace& out : call.outputs) add(out);
+  views.memory.resize(size);
+  std::size_t next = 0;
+  const auto memory_of = [&](const ResidentPlace& place) -> void* {
+    const std::size_t begin = begins[next++];
+    return place.is_small ? views.memory.data() + begin : nullptr;
+  };
+  for (const ResidentCall::Input& in : call.inputs) views.in_memory.push_back(memory_of(in.place));
+  for (const ResidentPlace& out : call.outputs) views.out_memory.push_back(memory_of(out));
 }
 
 void ResidentRun::start(KernelContext& c, std::function<void()> resume) {
@@ -217,33 +244,43 @@ void* ResidentRun::room_of(const ResidentPlace& place, const View& out) {
 
 void ResidentRun::run_direct(const ResidentCall& call) {
   Views& views = views_[at(call.direct)];
-  const auto point = [&](ConstView& in, const ResidentPlace& place) {
-    const void* data =
-        place.is_scalar ? frame_.at(place.index) : values_[at(place.index)].tensor().raw();
+  for (std::size_t i = 0; i < call.inputs.size(); ++i)
+    if (void* const memory = views.in_memory[i])
+      gather(call.inputs[i].place, static_cast<std::byte*>(memory));
+  compute_direct(call, views);
+  for (std::size_t o = 0; o < call.outputs.size(); ++o)
+    if (const void* const memory = views.out_memory[o])
+      scatter(call.outputs[o], static_cast<const std::byte*>(memory));
+}
+
+void ResidentRun::compute_direct(const ResidentCall& call, Views& views) {
+  const auto point = [&](ConstView& in, std::size_t i) {
+    const ResidentPlace& place = call.inputs[i].place;
+    const void* data = place.is_small    ? views.in_memory[i]
+                       : place.is_scalar ? frame_.at(place.index)
+                                         : values_[at(place.index)].tensor().raw();
     if (in.data() != data) in = ConstView(data, in.dtype, in.shape);
   };
+  const auto room = [&](std::size_t o, const View& out) {
+    return views.out_memory[o] ? views.out_memory[o] : room_of(call.outputs[o], out);
+  };
   if (call.kind == ResidentCall::Kind::product) {
-    point(views.product.a, call.inputs[0].place);
-    point(views.product.b, call.inputs[1].place);
-    views.product.out.data = room_of(call.outputs[0], views.product.out);
+    point(views.product.a, 0);
+    point(views.product.b, 1);
+    views.product.out.data = room(0, views.product.out);
     device_->primitives().matmul(*stream_, views.product);
     return;
   }
-  if (call.kind == ResidentCall::Kind::rows) {
-    const SlicedRows& rows = *program_.direct_[at(call.direct)].rows;
-    for (std::size_t i = 0; i < call.inputs.size(); ++i)
-      point(views.rows.in[i].of, call.inputs[i].place);
-    for (std::size_t o = 0; o < call.outputs.size(); ++o)
-      views.out[o].data = room_of(call.outputs[o], views.out[o]);
-    for (std::size_t r = 0; r < views.rows.out.size(); ++r)
-      views.rows.out[r].of.data = views.out[static_cast<std::size_t>(rows.outputs()[r])].data;
-    return rows.run(device_->primitives(), *stream_, views.rows);
-  }
-  for (std::size_t i = 0; i < call.inputs.size(); ++i) point(views.in[i], call.inputs[i].place);
-  for (std::size_t o = 0; o < call.outputs.size(); ++o)
-    views.out[o].data = room_of(call.outputs[o], views.out[o]);
-  device_->primitives().pointwise(*stream_, *program_.direct_[at(call.direct)].program, views.in,
-                                  views.out);
+  const bool is_rows = call.kind == ResidentCall::Kind::rows;
+  for (std::size_t i = 0; i < call.inputs.size(); ++i)
+    point(is_rows ? views.rows.in[i].of : views.in[i], i);
+  for (std::size_t o = 0; o < call.outputs.size(); ++o) views.out[o].data = room(o, views.out[o]);
+  const ResidentProgram::Direct& step = program_.direct_[at(call.direct)];
+  if (!is_rows)
+    return device_->primitives().pointwise(*stream_, *step.program, views.in, views.out);
+  for (std::size_t r = 0; r < views.rows.out.size(); ++r)
+    views.rows.out[r].of.data = views.out[static_cast<std::size_t>(step.rows->outputs()[r])].data;
+  step.rows->run(device_->primitives(), *stream_, views.rows);
 }
 
 // Further elements need no call until their chunk ends.

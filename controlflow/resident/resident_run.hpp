@@ -74,9 +74,21 @@ class ResidentRun final : private ScalarCalls, private CompletionSink {
   std::vector<Open> open() const;
 
  private:
+  struct Views {
+    std::vector<ConstView> in;
+    std::vector<View> out;
+    MatmulArgs product;
+    SlicedRows::Views rows;
+    // By operand, by result: memory of a small tensor; null: it is none.
+    std::vector<void*> in_memory, out_memory;
+    std::vector<ScalarRegister> memory;
+  };
+
   int call(std::int32_t number) override;
   void complete(void* ticket, Status status, std::span<Value> outputs) override;
+  void add_memory(const ResidentCall& call);
   void run_direct(const ResidentCall& call);
+  void compute_direct(const ResidentCall& call, Views& views);
   void* room_of(const ResidentPlace& place, const View& out);
   int run_kernel(std::int32_t number);
   bool push_scalar(const ResidentCall& call);
@@ -100,12 +112,6 @@ class ResidentRun final : private ScalarCalls, private CompletionSink {
   const ResidentProgram& program_;
   ScalarFrame frame_;
   std::vector<Value> values_, operands_, results_;
-  struct Views {
-    std::vector<ConstView> in;
-    std::vector<View> out;
-    MatmulArgs product;
-    SlicedRows::Views rows;
-  };
   std::vector<Views> views_;  // by direct step: dtypes and shapes are there
   Device* device_ = nullptr;
   Stream* stream_ = nullptr;
