@@ -365,29 +365,6 @@ BOOST_AUTO_TEST_CASE(a_fast_producer_is_bounded_by_its_consumer_elsewhere) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(loops_of_one_node_of_a_cluster_stay_whole) {
-  const auto last_of = [](Nodes& nodes, const std::string& there, const std::string& told) {
-    Graph g;
-    Expr n = g.input("n", DType::f32, Shape{});
-    Expr last = while_loop([&](Expr i) { return i < n; },
-                           [&](Expr i) {
-                             auto d = g.on_device(there);
-                             return i + 1.0;
-                           },
-                           g.constant(0.f));
-    const Function f = nodes.engine().compile(g, {n}, {last});
-    BOOST_TEST(says(f.explain(), {told}), f.explain());
-    return f({Tensor::scalar(100.5f)})[0].item<float>();
-  };
-  Nodes nodes(2);
-  BOOST_TEST(last_of(nodes, "", ": resident") == 101);
-  BOOST_TEST(last_of(nodes, kB, ": lowered: something in the program is on " + kB) == 101);
-  EngineOptions automatic = stepped(1);
-  automatic.placement = Placement::automatic;
-  Nodes placed(2, automatic);
-  BOOST_TEST(last_of(placed, "", ": lowered: automatic placement may choose another node") == 101);
-}
-
 // Links are measured by the simulation's clock, kernels by the machine's: milliseconds here against
 // microseconds there.
 BOOST_AUTO_TEST_CASE(placement_goes_by_what_was_measured) {
