@@ -82,7 +82,7 @@ class CallTable {
 
   /// Everything of the run here has fired, except calls that peers may still make.
   bool is_drained = false;
-  /// The iteration in which calls lie that were made in other partitions. It never ends.
+  /// The parent of all calls that other partitions made. Its count starts at 1, so it never ends.
   IterationState elsewhere;
 
   /// Forgets the calls of a run that has ended; storage stays.

@@ -16,7 +16,7 @@
 // and credit in their `FrameState`. Invariants: 1. a token is delivered once an iteration: one that
 // comes twice, for an iteration that was not granted, or for one that is done, is dropped and
 // reported (`refuse`); 2. a buffered token is counted in its iteration's `unfired`; 3. batched
-// tokens go before a kernel runs, before the run is left, and when the turn ends.
+// tokens go at the latest when the turn ends (Note [Run lengths]).
 #pragma once
 
 #include <algorithm>

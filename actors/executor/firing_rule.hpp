@@ -32,7 +32,8 @@ inline void Partition::deliver_all(IterationState& iteration, TargetRange range,
   else deliver_several(iteration, range, std::move(value));
 }
 
-// The iteration waits for one thing less; at 0 it may end.
+// One of the things that the iteration waits for has happened: a node has fired, a token of another
+// partition has arrived, a buffered token was sent, or a predicate was copied. At 0 it may end.
 inline void Partition::fired(IterationState& iteration) {
   if (--iteration.unfired == 0) advance(*iteration.instance);
 }

@@ -8,8 +8,9 @@
 //   RunState ─ root ─ iteration 0 ─ children[loop] ─► FrameState: a ring of iterations
 //                                                       └ iteration n ─ children … (loops, calls)
 //
-// An execution of a frame is an *instance*. An instance owns a ring of iterations: iteration n lies
-// at n modulo the ring's size. The root is an instance with one iteration.
+// A frame is the root, the body of a loop or the body of a function; an execution of it is an
+// *instance*. An instance owns a ring of iterations: iteration n lies at n modulo the ring's size.
+// The root is an instance with one iteration.
 //
 // Threads: the partition's turn. Ownership: `FramePool` owns all states; a state that is given back
 // is used again, so that nothing is allocated after the first run. Invariants: 1. iterations

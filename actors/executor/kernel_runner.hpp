@@ -46,10 +46,11 @@ struct PendingKernel {
   const PlanNode* node = nullptr;  // null: a loop's predicate is on its way from a device
   std::vector<Value> outputs;
   Status status;
-  std::int64_t nanoseconds = 0;      // time that a handed-over kernel took
-  std::uint64_t put = 0;             // bytes that a handed-over one puts into lists, at most
-  std::int64_t ran = 0;              // when a handed-over one began, on the steady clock
-  std::chrono::nanoseconds began{};  // when it was taken, on the steady clock; for snapshots
+  std::int64_t nanoseconds = 0;  // time that a handed-over kernel took
+  std::uint64_t put = 0;         // bytes that a handed-over one puts into lists, at most
+  std::int64_t ran = 0;          // when a handed-over one started to run, on the steady clock
+  // when it was handed over or, if it ends later, when its call returned; for snapshots
+  std::chrono::nanoseconds began{};
   std::atomic<bool> waits_for_worker{false};  // handed over and not begun; for snapshots
   Ref<Run> run;                               // a handed-over kernel keeps its run
   std::unique_ptr<ResidentRun> execution;     // a resident loop's; the turn sets and clears it

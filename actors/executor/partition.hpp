@@ -13,11 +13,11 @@
 // map, PROTOCOL.md the arguments.
 //
 // Threads: the actor's turn, but for the methods under 'any thread'. Invariants: 1. a node fires
-// once an iteration, live or dead, when its last awaited token arrives; 2. a slot is written by one
-// token and emptied by its node's firing; 3. a partition leaves a run when everything has fired,
-// kernel or none; an abandoned one, when no kernel of it is under way; 4. an iteration is given
-// back only when no token for it can be in flight; 5. matching and firing allocate nothing once as
-// many iterations and tokens have been in flight as are now.
+// once an iteration, live or dead, after its last awaited token has arrived; 2. a slot is written
+// by one token and emptied by its node's firing; 3. a partition leaves a run when everything has
+// fired, kernel or none; an abandoned one, when no kernel of it is under way; 4. an iteration is
+// given back only when no token for it can be in flight; 5. matching and firing allocate nothing
+// once as many iterations and tokens have been in flight as are now.
 #pragma once
 
 #include <cstdint>
@@ -132,6 +132,8 @@ class Partition final : private CutEdges::Client {
 
   // runs that end early (partition_losses.cpp)
   void give_up(const Ref<Run>& run);
+  /// Fails the run with the current exception, and sends `Abandon` to the other partitions of the
+  /// plan on this cluster node; with `here_too` also to this one.
   void abandon_elsewhere(const Ref<Run>& run, bool here_too);
   void abandon(Ref<Run> run);
   void discard(RunState& run_state);

@@ -21,8 +21,8 @@ class PartitionDriver {
   /// `Partition::on_batch_sent`. Null: there is none.
   virtual Token* waiting(std::int32_t partition, std::int32_t receive) = 0;
   virtual void flush() = 0;
-  /// Runs a kernel, or the next slice of a resident loop, on another worker; ends with
-  /// `PendingKernel::runner->run_elsewhere(kernel)`. Any thread.
+  /// Makes another worker call `kernel.runner->run_elsewhere(kernel)`, which runs the kernel or the
+  /// next slice of a resident loop, and posts its end. Any thread.
   virtual void hand_over(PendingKernel& kernel) = 0;
   /// Called before a heavy kernel in the turn: other work of this worker may go to other workers.
   virtual void before_heavy() = 0;

@@ -80,7 +80,7 @@ void Partition::discard(FrameState& instance) {
 namespace {
 
 // Returns the first missing token from the node, in an execution that may open more iterations.
-// Empty: the last predicate is buffered here, and all tokens for the iterations up to it have
+// Empty: the last predicate is in `future`, and all tokens for the iterations up to it have
 // arrived.
 std::optional<std::pair<const PartitionPlan::Receive*, std::int64_t>> missing_from(
     const Plan& plan, const PartitionPlan& mine, const FrameState& instance, std::int32_t node) {

@@ -48,11 +48,12 @@ struct Grant {
 };
 /// A stream has reached the point where an event was recorded.
 struct StreamEventDone {};
-/// The run has failed, and is not drained: see Note [Lost nodes] in PROTOCOL.md.
+/// The run has failed, and is not drained: see Note [Draining] in PROTOCOL.md.
 struct Abandon {
   Ref<Run> run;
 };
-/// One of the plan's nodes is lost: the run fails if this partition awaits a token from it.
+/// A cluster node of the plan is lost. The run fails if this partition awaits from it a token, a
+/// grant for a buffered token, a call, or `over`.
 struct NodeLost {
   Ref<Run> run;
   std::int32_t node;  // into Plan::nodes

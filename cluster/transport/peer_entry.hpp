@@ -82,7 +82,13 @@ struct PeerEntry {
   Status why;  // reason in the Bye to the peer
   // while this node leaves: when the bulk channel has brought something last
   Time heard_beside{};
-  Time last_heard{}, last_sent{}, since{}, redial_at{}, redialled{}, wait{}, ack_at{};
+  Time last_heard{};  // last wire frame of the ZeroMQ connection; not of the bulk channel
+  Time last_sent{};   // last wire frame sent on it
+  Time since{};       // pending: its start; open and detached: the break; closing: its start
+  Time redial_at{};   // next redial, if this node dialled
+  Time redialled{};   // last redial: `silence` counts from here until a wire frame arrives
+  Time wait{};        // delay before the next redial; 0 after a handshake
+  Time ack_at{};      // when unacknowledged wire frames are acknowledged at the latest
 };
 
 }  // namespace troupe::detail

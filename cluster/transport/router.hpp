@@ -41,14 +41,15 @@ struct RouterOptions {
   detail::Time heartbeat = std::chrono::seconds(1);  // a wire frame is sent at least so often
   // a connection that is silent for so long is closed
   detail::Time silence = std::chrono::seconds(4);
-  detail::Time away = std::chrono::seconds(10);   // a peer without a connection for so long is lost
-  detail::Time answer = std::chrono::seconds(5);  // for the first answer to a dial
-  // after the first failure; doubles up to `heartbeat`
+  detail::Time away = std::chrono::seconds(10);  // a peer without a connection for so long is lost
+  // for the first answer to a dial, and for the Ready that confirms an accepted session
+  detail::Time answer = std::chrono::seconds(5);
+  // after the first failed redial; doubles up to `heartbeat`. The first after a break is at once
   detail::Time redial = std::chrono::milliseconds(50);
   // for a peer to take the remaining wire frames when we end a session
   detail::Time drain = std::chrono::seconds(5);
   // for a peer that is silent, when this node leaves; twice as long for one that has not got all
-  // wire frames
+  // wire frames, and 1 s more for one that lacks more than 256 KiB
   detail::Time farewell = std::chrono::milliseconds(300);
   // longest delay of an acknowledgement, during which more wire frames may arrive
   detail::Time acknowledge = std::chrono::milliseconds(2);
@@ -171,7 +172,7 @@ class Router {
   std::string why_taken(const Entry& entry) const;  // the name of an entry
   void open_bulk(Entry& entry, const wire::Hello& answer);
 
-  // router.cpp
+  // router.cpp, router_bulk.cpp
   void on_data(Entry& entry, wire::Data& data, std::span<const std::byte> header,
                std::size_t header_bytes, std::span<const std::byte> bulk);
   void on_bye(Entry& entry, const wire::Bye& bye);

@@ -17,8 +17,11 @@
 // node learns the other's name from the answer. If it then holds an unconfirmed session that the
 // other has dialled, the dial of the node whose name comes first goes on, and each node drops the
 // other dial. Both see the same two sessions, so both decide alike. A dial that was dropped is
-// tried again if the other session is never confirmed. A Hello for which there is a session already
-// is refused as redundant. A node whose session has just ended dials again.
+// tried again if the other session is never confirmed. A Hello is refused as redundant if a session
+// with that name and incarnation is open and may be resumed. A Hello of another incarnation is
+// refused while the connection of the old session is up and was heard within `silence`; after that
+// it replaces the session. A node that is refused as redundant, but has no session with the other
+// node, dials again after `redial`.
 #include <troupe/cluster/transport/router.hpp>
 
 #include <utility>

@@ -45,9 +45,10 @@ enum class Lane : std::uint8_t {
   data,     // tokens
 };
 
-/// A message: a small head, which the transport does not read, and tensors on the host. The
-/// transport does not copy their bytes, and no holder may write them any more. The receiver gets
-/// tensors of equal dtype, shape and bits; within a process they may be the sender's.
+/// A message: a small head, which the transport does not read, and tensors on the host. `send`
+/// copies no tensor; on the way some are copied (TRANSPORT.md, Note [Copies]). No holder may write
+/// them any more. The receiver gets tensors of equal dtype, shape and bits; within a process they
+/// may be the sender's.
 struct Message {
   std::vector<std::byte> head;
   std::vector<Tensor> tensors;
@@ -99,9 +100,9 @@ struct TransportCounters {
   std::uint64_t unsent_bytes = 0;             // now: taken by `send`, not yet given to the network
   // now: given to the network, not known to have arrived
   std::uint64_t unacknowledged_bytes = 0;
-  // payload among these bytes that went by a bulk channel
+  // payload of bulk parts by a bulk channel; without inline bytes and direct records
   std::uint64_t bulk_bytes_out = 0, bulk_bytes_in = 0;
-  std::uint64_t reconnects = 0;  // connections that broke after their handshake
+  std::uint64_t reconnects = 0;  // breaks of connections whose handshake was done
   std::uint64_t dropped = 0;     // malformed, oversized, replayed, not authenticated
   // connections that ended in their handshake, before any wire frame
   std::uint64_t turned_away = 0;
@@ -168,8 +169,7 @@ class Transport {
   virtual std::chrono::nanoseconds now() const = 0;
 
   virtual TransportCounters counters() const = 0;
-  /// Returns the counters of connected peers. Empty if nothing waits: between handles of one
-  /// process.
+  /// Returns the counters of connected peers. The in-process transport returns none.
   virtual std::vector<PeerCounters> peers() const { return {}; }
 };
 

@@ -6,7 +6,10 @@
 //   ocb_tcp         that, and libcrypto is faster with this cipher   a socket, sealed
 //   shared_memory   both are processes of one host and one user      rings (shared_rings.hpp)
 //
-// A sealed socket has every byte in a box of seal.hpp. Small wire frames go through the rings too.
+// On a sealed socket, header and bulk of each bulk record are in boxes of seal.hpp. The greeting
+// with the ticket, and the first 16 bytes of each record (its sizes), are clear; the latter are
+// authenticated.
+// Small wire frames go through the rings too.
 //
 // One host: the same boot of the kernel and the same name spaces. The two nodes compare these, and
 // opening the unix socket proves them. Its memory is for this user's processes only, so it needs no

@@ -6,16 +6,17 @@
 // record is there: it holds the line's number, counted over all lines since the beginning. So a
 // waiting reader polls the line in which the direct record arrives, and a direct record of kFirst
 // bytes moves one line between cores. A separate position word would move a second line (a round
-// trip of such direct records takes 130 to 440 ns instead of 240 to 660, as the two cores lie). A
-// front is never anything but a front, so the front of an earlier round has an earlier number.
+// trip of such direct records takes 130 to 440 ns instead of 240 to 660, as the two cores lie). The
+// first 8 bytes of every line hold fronts alone, no payload. So what a line keeps from an earlier
+// round is zero or a front with a lower number, and is not mistaken for a new one.
 //
 // Nothing is lost in memory, so nothing is repeated; but a reader may close a ring, with its
 // connection, while its writer still writes. Publishing is therefore one step: the writer puts its
 // front in place of an earlier one by compare-and-swap. To close the ring the reader puts kClosed,
 // by that step, at the next direct record's begin, and then reads the direct records before it. So
 // each published direct record is read. A direct record that was not published fails at its writer,
-// which sends it as a message. A full ring has no such begin: the writer finds no room for good, as
-// no line is returned.
+// which sends it as a message. A full ring has no free line to mark. Its writer finds no room, and
+// keeps finding none, because a closed reader returns no line.
 //
 // Each direct record carries the number of messages that precede it. A direct record whose messages
 // have not arrived stays in place, with all behind it. The other process is not trusted, as in

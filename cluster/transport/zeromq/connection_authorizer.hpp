@@ -11,7 +11,8 @@
 //
 // With CurveZMQ a dialling node must know the key of the other end before it sends anything. The
 // node tries the keys of its list in turn, until the other end proves to hold one. First comes the
-// key that was proved at this address before, by either end, then its own if nodes may share it. A
+// key that was proved at this address before, by either end, then its own if nodes may share it
+// (else it comes last). A
 // wrong guess ends a handshake of one message, which the other end counts. It discloses nothing to
 // a stranger: neither our key nor the guessed one. So addresses carry no keys, and addresses that
 // an attacker puts in a list cost time only.

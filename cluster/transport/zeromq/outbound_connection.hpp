@@ -1,5 +1,5 @@
-// A connection that was dialled: a DEALER that ZeroMQ never reconnects. A name is looked up first
-// (resolver.hpp), and each of its addresses tried until one accepts. With keys the dial goes
+// A connection that was dialled: a DEALER without ZeroMQ's own reconnection. A name is looked up
+// first (resolver.hpp), and each of its addresses tried until one accepts. With keys the dial goes
 // through the keys of the list until the other end proves to hold one (connection_authorizer.hpp).
 // Earlier wire frames are buffered.
 //

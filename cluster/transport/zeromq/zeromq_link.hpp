@@ -5,9 +5,9 @@
 //   link.open(router, address, after_frame);
 //   while (...) { link.receive();  link.watch(); }     // by TransportLoop
 //
-// Sockets: one ROUTER that listens, one DEALER for each connection that was dialled. ZeroMQ never
-// reconnects by itself, because it does not report the messages that it lost: another DEALER
-// replaces a connection that breaks.
+// Sockets: one ROUTER that listens, one DEALER for each connection that was dialled. ZeroMQ's own
+// reconnection is switched off, because it does not report the messages that it lost: another
+// DEALER replaces a connection that breaks.
 //
 // Threads: the transport's thread, after `open`. `after_frame` is called after every wire frame of
 // a socket, and sends what answers it.
