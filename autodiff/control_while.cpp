@@ -129,8 +129,9 @@ class WhileStep : Step {
     return true;
   }
 
-  // Finds the forward nodes whose values the backward body has anyway, or computes again with no
-  // more work than reading a saved value, unless the value is the same in every iteration.
+  // Finds the forward nodes that are not saved. Given: captures, counters and variables that do not
+  // change. Copied: nodes on such values, if they are the same in every iteration, at any cost, or
+  // scalar pointwise ops or list reads, which cost no more than reading a saved value.
   std::vector<Recompute> free_values() const {
     std::vector<Recompute> free(at(nodes_), Recompute::no);
     Flags changes(at(nodes_), 0);  // from iteration to iteration

@@ -4,7 +4,8 @@
 //   std::vector<Expr> d = gradients(loss, {w, b});     // variables or expressions
 //   Expr dd = gradients(sum(square(d[0])), w)[0];      // gradients of gradients are no different
 //
-// A graph is append-only, so gradients may be added before or after it was run. The added nodes are
+// Nodes keep their ids and outputs: a gradient appends nodes, and adds outputs to loops, branches
+// and calls. So gradients may be added before or after the graph was run. The added nodes are
 // in the scope `gradients/`, on the device and with the line of the forward node. A branch or a
 // body may also take gradients, of values inside and with respect to values outside.
 // Threads: as the graph.
@@ -61,11 +62,12 @@ class Independents {
 
 }  // namespace detail
 
-/// The result for an x that no gradient reaches. Three cases:
+/// The result where a path from an x to a y has no gradient. The last two cases are errors even if
+/// another path from x has one; with `zeros` only that path counts as zeros.
 ///
 ///   case                                                     refused  zeros  none   absent
-///   no y depends on x                                        zeros    zeros  empty  empty
-///   the only paths end at integers or bools                  error    zeros  error  empty
+///   no y depends on x, or only through bools                 zeros    zeros  empty  empty
+///   all paths end at integers                                error    zeros  error  empty
 ///   a path ends at an op that yields floats, but has no
 ///   gradient (a user's actor, a draw, an assignment), or at
 ///   a loop variable or a parameter that depends on an x
@@ -93,9 +95,10 @@ struct GradientOptions {
   const std::function<bool(const detail::Node&)>* follows = nullptr;
 };
 
-/// d(sum of y) / dx for each x, in x's shape and dtype. Throws invalid_argument if y or an x is not
-/// floating or not of one graph (or graphs one inside the other), unimplemented if a node on a path
-/// has no gradient; both name it, and the caller's line.
+/// d(sum of y) / dx for each x, in x's shape and dtype. Throws invalid_argument unless each y is
+/// floating, or complex with a given dy, each x floating or complex, and all are of one graph (or
+/// of graphs one inside the other); unimplemented if a node on a path has no gradient. Both name
+/// it, and the caller's line.
 std::vector<Expr> gradients(const Expr& y, const detail::Independents& xs,
                             const GradientOptions& options = {},
                             std::source_location at = std::source_location::current());

@@ -7,9 +7,10 @@
 //     return mesh::mean(cross_entropy(mesh::einsum({part[0], w}, {rows, out}), part[1]), {rows});
 //   });
 //
-// Part i has the rows i, i + count, ...; its dimension is called "batch/8", and rules of `batch`
-// hold for it. So each device of a mesh has the rows of its part of a part, whatever the layout is.
-// Gradients and losses are added up in the loop, and cross devices once, after it.
+// Part i has the rows i, i + count, ... Its dimension is called "batch/8", and the layout rules of
+// `batch` apply to it. So each device of a mesh takes its rows of every part from the rows that it
+// has. Sums of losses and gradients stay local in the loop, and are reduced over devices once,
+// after it; for that, variables have to be read outside of `loss`.
 #pragma once
 
 #include <cstdint>

@@ -14,7 +14,7 @@
 // The file is a safetensors file (ops/format/safetensors.hpp) with an entry for each object that
 // holds a value, named after the edges that lead to it: `layers/0/w`. An object that several paths
 // lead to is saved once; the others are metadata `troupe.same:PATH`. An optimizer's slots are saved
-// beside it, by the path of their variable: `optimizer/slots/layers/0/w/momentum`.
+// beside it, by the path of their variable: `optimizer/slots/layers/0/w/m`.
 // Objects that come to be after `restore` get their values when the program calls
 // `Restoration::update`; slots are made at once. `values` and `restore` take the entries without a
 // file: LocalCheckpoints (cluster/checkpoint) has them with a manifest and checksums.

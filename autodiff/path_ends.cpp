@@ -274,7 +274,7 @@ Traces PathEnds::through(const Graph& graph, std::int32_t id, const Traces& inpu
     return out;
   }
   Trace all;
-  // The gradient of a user's function is with respect to its xs; the value is another matter.
+  // Input 0 of WithGradient is the value; its gradient is defined for the others only.
   const std::size_t first = node.op->name == "WithGradient" ? 1 : 0;
   for (std::size_t i = first; i < inputs.size(); ++i) all.add(inputs[i]);
   if (all.is_none()) return out;

@@ -7,8 +7,8 @@
 // The function may use values and variables from outside; all of them have gradients. These values
 // are saved, and so are draws and results of effects: they are the same both times. The values
 // between are not. The work is done again when the cotangents of the results have arrived.
-// Works in graphs, loops, branches, traced functions and on meshes. At once, if a tape records, the
-// code is staged for each call.
+// Works in graphs, loops, branches, traced functions and on meshes. In eager code f simply runs; if
+// a tape records, each call traces f and runs it as a staged program.
 #pragma once
 
 #include <functional>

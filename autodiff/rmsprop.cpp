@@ -16,7 +16,7 @@ Expr RmsProp::decayed(const Expr& old, const Expr& now) const {
 }
 
 Expr RmsProp::scaled(const Expr& gradient, const Expr& of_squares, const Expr& mean) const {
-  // A gradient that stays the same has no spread, of which rounding makes less than none.
+  // A constant gradient has variance 0, which rounding can make negative.
   Expr spread = options_.centered ? maximum(of_squares - square(mean), 0.0) : of_squares;
   return gradient / (sqrt(spread) + options_.epsilon);
 }

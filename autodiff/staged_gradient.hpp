@@ -1,10 +1,12 @@
-// The gradient of a staged function: two more programs over its graph.
+// The gradient of a staged function: programs over its graph, to which the gradient's nodes are
+// appended once (`of`).
 //
-//   forward     yields, after the function's outputs, the values that the gradient needs
-//   backward    takes these, the inputs that it uses, and one cotangent an output; yields dx
+//   forward     one; yields the function's outputs, then the values that the gradient needs
+//   backward    one for each set of needed inputs, made when first used; takes these values, the
+//               inputs that it uses, and one cotangent an output; yields dx, dense or as rows
 //
-// Both are made once, when a tape first needs them, and each is a staged function itself: a tape
-// around the call of the backward program differentiates it like any other.
+// Each is a staged function itself: a tape around the call of a backward program differentiates it
+// like any other.
 #pragma once
 
 #include <map>

@@ -130,7 +130,8 @@ void Sweep::pass_through_control(std::int32_t id, std::vector<Cotangent> totals)
   ControlStep step{
       graph_, request_, id, std::move(totals), activity_.active_inputs(node), activity_.states(),
       {}};
-  // A cotangent that has already arrived at a list goes through the node, which adds in place.
+  // A captured list's cotangent so far becomes the first value of the backward node's sum, so that
+  // the node adds its elements to it in place.
   const std::size_t first_capture = captures_begin(node);
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const bool goes_through =

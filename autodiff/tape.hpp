@@ -1,4 +1,4 @@
-// Gradient tapes: gradients of C++ code that runs at once.
+// Gradient tapes: gradients of C++ code that runs eagerly.
 //
 //   Eager e(engine);
 //   Variable w = e.variable("w", ...);
@@ -7,7 +7,7 @@
 //   Expr dw = tape.gradient(loss, w);                 // ends the recording
 //
 // A tape records the ops of this thread on watched values: eager values given to `watch`, and
-// by themselves the floating variables that are read. Inside a traced function, and of a graph that
+// automatically the floating variables that are read. Inside a traced function, and of a graph that
 // is built by hand, the gradient is more nodes of that graph (gradients.hpp). A call of a traced
 // function is one entry, whose gradient is that function's staged backward program.
 // The gradient code is ordinary ops: an outer tape records it, so that gradients of gradients need
@@ -49,7 +49,7 @@ struct TapeOptions {
 
 struct TapeGradientOptions {
   /// The result for an x that no gradient reaches: an empty expression (`absent` and `none`), or
-  /// zeros (`zeros`). `refused`: invalid_argument.
+  /// zeros (`zeros`). `refused`: invalid_argument, even if no target depends on it.
   Unconnected unconnected = Unconnected::absent;
   /// The cotangent of each target; empty: ones for all; an empty expression: ones.
   std::vector<Expr> output_gradients = {};

@@ -30,8 +30,9 @@ void refuse_ends_at_ops(const Graphs& graphs, const std::vector<Expr>& ys,
 void refuse_ends_at_integers(const Graphs& graphs, const std::vector<Expr>& ys,
                              const std::vector<Independent>& xs, const Site& at);
 
-/// True for an x of the outermost graph, of which a function takes its environment: all of that is
-/// one list to a sweep.
+/// True if x is a value of the outermost graph and the gradient is taken inside a function. A sweep
+/// sees all such values as one list, and may give zeros to an x that y does not use: `reaches`
+/// finds these.
 bool is_from_environment(const Independent& x, const Graphs& graphs);
 /// True if some y depends on x by a path with a gradient.
 bool reaches(const Independent& x, const std::vector<Expr>& ys, const Graphs& graphs);

@@ -14,7 +14,9 @@
 namespace troupe::data_parallel {
 namespace {
 
-// A gradient in the queue: its ticket, the replica, its loss, and the parts of each variable's.
+// A gradient in the queue: its ticket, the replica, its loss, and the parts of each variable's. The
+// ticket (i64, [2]) is what was fed when the gradient was sent. The step that takes the gradient
+// discards it if the first number is another; `with_backups` compares both.
 struct Arrived {
   Expr ticket, replica, loss;
   Exprs slopes;  // dense: one a variable; rows: indices, values
