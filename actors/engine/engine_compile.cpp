@@ -58,7 +58,7 @@ ResidentOptions EngineImpl::resident_options(const Graph& graph,
   if (options.mesh) return because("the program is cut over a mesh");
   if (options.check_finite) return because("CompileOptions::check_finite looks at every node");
   if (options_.granularity == Granularity::op) return because("the granularity is op");
-  // Reports, inspections and diagnoses of a node count the iterations of its loops by their firings.
+  // Reports, inspections and diagnoses of a node count its loops' iterations by firings.
   if (peers_) return because("the engine is part of a cluster");
   if (!is_cpu(options_.default_device))
     return because("the default device is " + options_.default_device);
