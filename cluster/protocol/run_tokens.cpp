@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstring>
 #include <limits>
+#include <optional>
 
 #include <troupe/cluster/protocol/messages.hpp>
 #include <troupe/cluster/transport/channel/direct_ring.hpp>
@@ -13,8 +14,8 @@ namespace troupe {
 namespace {
 
 // In the byte in front of a token's path: its depth in the lower half.
-enum class TokenForm : std::uint8_t { nothing, dead, scalar, follows };
-constexpr unsigned kForms = 4, kFormAt = 4;
+enum class TokenForm : std::uint8_t { nothing, dead, scalar, follows, again };
+constexpr unsigned kForms = 5, kFormAt = 4;
 static_assert(Path::kMaxDepth < 1 << kFormAt);
 static_assert(std::endian::native == std::endian::little);
 constexpr std::size_t kElement = 8;  // bytes: a wider scalar follows
@@ -108,6 +109,28 @@ TokenForm form_of(const Value& value, bool is_dead) {
                                                                  : TokenForm::follows;
 }
 
+// Values that follow, so that a tensor for several partitions of the receiver is sent once.
+class Followers {
+ public:
+  /// Returns the number of the token before it with the same tensor, or nothing: its value follows.
+  std::optional<std::size_t> find_or_add(std::size_t token, const Value& value) {
+    const auto end = all_.begin() + static_cast<std::ptrdiff_t>(used_);
+    const auto found = std::find_if(all_.begin(), end,
+                                    [&](const One& o) { return is_same_tensor(*o.value, value); });
+    if (found != end) return found->token;
+    if (used_ < all_.size()) all_[used_++] = {token, &value};
+    return std::nullopt;
+  }
+
+ private:
+  struct One {
+    std::size_t token;
+    const Value* value;
+  };
+  std::array<One, 64> all_;  // not initialised; those of a turn, see RunTokens::kMost
+  std::size_t used_ = 0;
+};
+
 void put_front(Numbers& to, const RunKey& run, std::size_t grants, std::size_t tokens) {
   to.put(&run.owner, sizeof run.owner);
   to.put(run.number);
@@ -125,10 +148,15 @@ void put_grant(Numbers& to, std::int32_t partition, const G& grant) {
   to.put(grant.last);
 }
 
-// Writes a RunToken, or a Token. Returns true if its value follows.
+// Writes a RunToken, or a Token, whose number in the message is `number`. Returns true if its value
+// follows.
 template <class T>
-bool put_token(Numbers& to, std::int32_t partition, const T& token) {
-  const TokenForm form = form_of(token.value, token.is_dead);
+bool put_token(Numbers& to, std::int32_t partition, const T& token, std::size_t number,
+               Followers& followers) {
+  TokenForm form = form_of(token.value, token.is_dead);
+  std::optional<std::size_t> earlier;
+  if (form == TokenForm::follows) earlier = followers.find_or_add(number, token.value);
+  if (earlier) form = TokenForm::again;
   to.put(partition);
   to.put(token.receive);
   to.put(token.times);
@@ -138,12 +166,15 @@ bool put_token(Numbers& to, std::int32_t partition, const T& token) {
     to.put_byte(static_cast<unsigned>(token.value.dtype()));
     to.put(token.value.scalar_bits(), size_of(token.value.dtype()));
   }
+  if (earlier) to.put(std::uint64_t{*earlier});
   return form == TokenForm::follows;
 }
 
 template <class T>
-void put_value(MessageWriter& w, const T& token) {
-  if (form_of(token.value, token.is_dead) == TokenForm::follows) w(token.value);
+void put_value(MessageWriter& w, const T& token, std::size_t number, Followers& followers) {
+  if (form_of(token.value, token.is_dead) == TokenForm::follows &&
+      !followers.find_or_add(number, token.value))
+    w(token.value);
 }
 
 MessageWriter begun(std::span<const std::byte> bytes) {
@@ -154,6 +185,12 @@ MessageWriter begun(std::span<const std::byte> bytes) {
 }
 
 }  // namespace
+
+bool is_same_tensor(const Value& a, const Value& b) {
+  if (a.kind() != Value::Kind::tensor || b.kind() != Value::Kind::tensor) return false;
+  const Tensor &x = a.tensor(), &y = b.tensor();
+  return x.dtype() == y.dtype() && x.raw() == y.raw() && x.shape() == y.shape();
+}
 
 WrittenTokens::WrittenTokens(const RunKey& run, std::span<const Posted> posted, const Plan& plan)
     : posted_(posted) {
@@ -174,9 +211,11 @@ WrittenTokens::WrittenTokens(const RunKey& run, std::span<const Posted> posted, 
   if (grants != 0)
     for (const Posted& p : posted)
       if (const auto* grant = std::get_if<Grant>(&p.message)) put_grant(to, number_of(p), *grant);
+  Followers followers;
+  std::size_t number = 0;
   for (const Posted& p : posted)
     if (const auto* token = std::get_if<Token>(&p.message))
-      has_values_ |= put_token(to, number_of(p), *token);
+      has_values_ |= put_token(to, number_of(p), *token, number++, followers);
   used_ = static_cast<std::size_t>(to.at() - begin);
 }
 
@@ -186,9 +225,12 @@ std::span<const std::byte> WrittenTokens::record() const {
 
 Message WrittenTokens::message() const {
   MessageWriter w = begun(bytes());
-  if (has_values_)
-    for (const Posted& p : posted_)
-      if (const auto* token = std::get_if<Token>(&p.message)) put_value(w, *token);
+  if (!has_values_) return w.take();
+  Followers followers;
+  std::size_t number = 0;
+  for (const Posted& p : posted_)
+    if (const auto* token = std::get_if<Token>(&p.message))
+      put_value(w, *token, number++, followers);
   return w.take();
 }
 
@@ -198,17 +240,31 @@ Message written_tokens(const RunTokens& tokens) {
   Numbers to(bytes.data());
   put_front(to, tokens.run, tokens.grants.size(), tokens.tokens.size());
   for (const RunGrant& grant : tokens.grants) put_grant(to, grant.partition, grant);
-  for (const RunToken& token : tokens.tokens) put_token(to, token.partition, token);
+  Followers followers;
+  std::size_t number = 0;
+  for (const RunToken& token : tokens.tokens)
+    put_token(to, token.partition, token, number++, followers);
   bytes.resize(static_cast<std::size_t>(to.at() - bytes.data()));
   MessageWriter w = begun(bytes);
-  for (const RunToken& token : tokens.tokens) put_value(w, token);
+  followers = {};
+  number = 0;
+  for (const RunToken& token : tokens.tokens) put_value(w, token, number++, followers);
   return w.take();
 }
 
 namespace {
 
-// Reads all but the values that follow, whose tokens it names.
-void read_front(NumberReader& from, RunTokens& said, std::vector<std::size_t>& follow) {
+// Tokens by number, of which `read_front` does not have the values.
+struct Outstanding {
+  std::vector<std::size_t> follow;  // ascending
+  struct Again {
+    std::size_t token, earlier;
+  };
+  std::vector<Again> again;  // each has the value of an earlier token, which follows
+};
+
+// Reads all but the values that follow.
+void read_front(NumberReader& from, RunTokens& said, Outstanding& outstanding) {
   from.get(&said.run.owner, sizeof said.run.owner);
   said.run.number = from.number();
   const std::uint64_t grants = from.number(), tokens = from.number();
@@ -230,7 +286,13 @@ void read_front(NumberReader& from, RunTokens& said, std::vector<std::size_t>& f
     if (what >= kForms) MessageReader::malformed("a token of no kind");
     token.is_dead = static_cast<TokenForm>(what) == TokenForm::dead;
     from.path(front & ((1 << kFormAt) - 1), token.path);
-    if (static_cast<TokenForm>(what) == TokenForm::follows) follow.push_back(i);
+    if (static_cast<TokenForm>(what) == TokenForm::follows) outstanding.follow.push_back(i);
+    if (static_cast<TokenForm>(what) == TokenForm::again) {
+      const std::uint64_t earlier = from.number();
+      if (!std::binary_search(outstanding.follow.begin(), outstanding.follow.end(), earlier))
+        MessageReader::malformed("the value of a token that has none");
+      outstanding.again.push_back({i, earlier});
+    }
     if (static_cast<TokenForm>(what) != TokenForm::scalar) continue;
     const unsigned dtype = from.byte();
     const auto kind = static_cast<DType>(dtype);
@@ -248,22 +310,25 @@ void read_front(NumberReader& from, RunTokens& said, std::vector<std::size_t>& f
 
 void read_tokens(std::span<const std::byte> record, RunTokens& said) {
   NumberReader from(record);
-  std::vector<std::size_t> follow;
-  read_front(from, said, follow);
-  if (!follow.empty() || !from.rest().empty()) MessageReader::malformed("more behind the tokens");
+  Outstanding outstanding;
+  read_front(from, said, outstanding);
+  if (!outstanding.follow.empty() || !from.rest().empty())
+    MessageReader::malformed("more behind the tokens");
 }
 
 void read_tokens(Message& message, RunTokens& said) {
   if (!is_a<RunTokens>(message)) MessageReader::malformed("tokens of another kind");
   NumberReader from(std::span(message.head).subspan(1));
-  std::vector<std::size_t> follow;
-  read_front(from, said, follow);
+  Outstanding outstanding;
+  read_front(from, said, outstanding);
   MessageReader values(from.rest(), message.tensors);
-  for (const std::size_t i : follow) {
+  for (const std::size_t i : outstanding.follow) {
     values(said.tokens[i].value);
     if (!said.tokens[i].value.has_value()) MessageReader::malformed("a value that is none");
   }
   values.end();
+  for (const auto& [token, earlier] : outstanding.again)
+    said.tokens[token].value = said.tokens[earlier].value;
 }
 
 }  // namespace troupe

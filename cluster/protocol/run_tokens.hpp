@@ -40,6 +40,9 @@ struct RunTokens {
   std::vector<RunToken> tokens;
 };
 
+/// Returns true if both are one tensor, or views of the same elements with equal shapes and dtypes.
+bool is_same_tensor(const Value& a, const Value& b);
+
 /// The tokens and grants of `posted`, all of one run and for one node, as they are written. Refers
 /// to `posted`.
 class WrittenTokens {

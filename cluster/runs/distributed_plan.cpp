@@ -54,8 +54,8 @@ bool DistributedPlan::post_message(const RunKey& run, std::span<Posted> posted, 
   return true;
 }
 
-// Sends one message for each node and run, or a direct record by shared memory. A large message
-// goes by itself, so that nothing small waits for it.
+// Sends one message for each node and run, or a direct record by shared memory. A large value goes
+// by itself, so that nothing small waits for it, and once if several partitions get it.
 void DistributedPlan::post(std::span<Posted> posted) {
   const auto run_of = [](const Posted& p) -> const Run& {
     const auto* token = std::get_if<Token>(&p.message);
@@ -82,9 +82,15 @@ void DistributedPlan::post(std::span<Posted> posted) {
     const std::span<Posted> ours = posted.first(to_front(
         posted, [&](const Posted& p) { return peer_of(p.partition) == to && &run_of(p) == &run; }));
     const std::size_t large = to_front(ours, is_large);
-    for (std::size_t i = 0; i < large; ++i)
-      runs_->transport().send(to, RunTokens::kLane,
-                              WrittenTokens(key, ours.subspan(i, 1), *plan_).message());
+    for (std::span<Posted> rest = ours.first(large); !rest.empty();) {
+      const Value value = std::get<Token>(rest.front().message).value;
+      const std::size_t same = to_front(rest, [&](const Posted& p) {
+        return is_same_tensor(value, std::get<Token>(p.message).value);
+      });
+      const std::span<Posted> one = rest.first(std::max<std::size_t>(same, 1));  // a list is alone
+      runs_->transport().send(to, RunTokens::kLane, WrittenTokens(key, one, *plan_).message());
+      rest = rest.subspan(one.size());
+    }
     const bool is_message = post_message(key, ours.subspan(large), to);
     // the transport sends them while the turn's remaining work is done
     if (is_message || large != 0) runs_->transport().flush(to);

@@ -30,7 +30,7 @@ namespace troupe::detail::wire {
 
 /// Another one speaks another protocol: the two do not connect. It goes up with every change of a
 /// wire frame or of a message's fields (messages.cpp).
-inline constexpr std::uint32_t kVersion = 23;
+inline constexpr std::uint32_t kVersion = 24;
 inline constexpr std::size_t kLanes = 2;
 
 /// Wire frames received of each priority since the session began: cumulative, so that a repetition

@@ -132,6 +132,49 @@ Expr combine(const Exprs& xs, Combine how) {
   return averaged(combine_all(xs, how), xs.size(), how);
 }
 
+// Combines on `root` in two levels: members of another node that are neighbours in the order are
+// combined there, so that one value of them crosses. The order stays, and with it the bits.
+class ToRoot {
+ public:
+  ToRoot(const Collective& c, const Group& group, const Exprs& xs, int root, Combine how)
+      : c_(c), group_(group), xs_(xs), root_(root), how_(how) {}
+  Expr run() const {
+    const Expr all = part(0, xs_.size());
+    return c_.on(root_, [&] { return averaged(all, xs_.size(), how_); });
+  }
+
+ private:
+  // The combination of n members from `begin` on.
+  Expr part(std::size_t begin, std::size_t n) const {
+    if (n == 1) return xs_[begin];
+    if (is_of_another_node(begin, n)) {
+      // Roots of a node's pieces take turns, so that its devices share the work.
+      const auto there = static_cast<int>(begin + static_cast<std::size_t>(root_) % n);
+      return c_.on(there, [&] { return combine_all(std::span(xs_).subspan(begin, n), how_); });
+    }
+    const std::size_t first = first_part(n);
+    const Expr a = part(begin, first), b = part(begin + first, n - first);
+    return c_.on(root_, [&] { return combine_two(a, b, how_); });
+  }
+  bool is_of_another_node(std::size_t begin, std::size_t n) const {
+    const std::string_view node = node_of(group_.devices()[begin]);
+    if (node == node_of(group_.device(root_))) return false;
+    const auto devices = std::span(group_.devices()).subspan(begin, n);
+    return std::all_of(devices.begin(), devices.end(),
+                       [&](const std::string& device) { return node_of(device) == node; });
+  }
+
+  const Collective& c_;
+  const Group& group_;
+  const Exprs& xs_;
+  const int root_;
+  const Combine how_;
+};
+
+Expr combine_on(const Collective& c, const Group& group, const Exprs& xs, int root, Combine how) {
+  return ToRoot(c, group, xs, root, how).run();
+}
+
 // `count` elements along `axis` from `begin` on.
 Expr piece(const Expr& x, std::int64_t axis, std::int64_t begin, std::int64_t count) {
   const Shape shape = x.shape();
@@ -166,7 +209,7 @@ Exprs by_exchange(const Collective& c, const Group& group, const Exprs& xs, Comb
 
 // The first member takes in all and sends the result to each: 2 (k - 1) messages.
 Exprs by_one(const Collective& c, const Group& group, const Exprs& xs, Combine how) {
-  return on_each(c, group, c.on(0, [&] { return combine(xs, how); }));
+  return on_each(c, group, combine_on(c, group, xs, 0, how));
 }
 
 // Recursive doubling (Thakur et al., IJHPCA 2005): in round r member i exchanges with member
@@ -232,7 +275,7 @@ Exprs by_pieces(const Collective& c, const Group& group, const Exprs& xs, Combin
     for (int i = 0; i < k; ++i)
       pieces.push_back(
           c.on(i, [&] { return piece(flat[static_cast<std::size_t>(i)], 0, begin, count); }));
-    combined.push_back(c.on(static_cast<int>(j), [&] { return combine(pieces, how); }));
+    combined.push_back(combine_on(c, group, pieces, static_cast<int>(j), how));
   }
   for (int i = 0; i < k; ++i)
     out.push_back(c.on(
@@ -266,7 +309,7 @@ Expr reduce(const Group& group, const Exprs& xs, int root, Combine how, Collecti
   c.require_alike(xs);
   c.require_combines(xs[0], how);
   if (root < 0 || root >= group.size()) c.refuse(fmt::format("there is no member {}", root));
-  return c.on(root, [&] { return combine(xs, how); });
+  return combine_on(c, group, xs, root, how);
 }
 
 Exprs all_reduce(const Group& group, const Exprs& xs, Combine how, CollectiveAt at) {
@@ -303,7 +346,7 @@ Exprs reduce_scatter(const Group& group, const Exprs& xs, std::int64_t axis, Com
     for (int i = 0; i < group.size(); ++i)
       pieces.push_back(
           c.on(i, [&] { return piece(xs[static_cast<std::size_t>(i)], axis, j * count, count); }));
-    out.push_back(c.on(j, [&] { return combine(pieces, how); }));
+    out.push_back(combine_on(c, group, pieces, j, how));
   }
   return out;
 }

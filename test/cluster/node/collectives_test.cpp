@@ -294,4 +294,63 @@ BOOST_AUTO_TEST_CASE(calls_that_do_not_fit_are_refused_with_both_lines) {
       {"group 'twice' (", "collectives_test.cpp:", "the device cpu:0 twice"});
 }
 
+// Four members on two nodes: a node's two are combined there, and one value crosses each way.
+BOOST_AUTO_TEST_CASE(all_reduce_sends_one_value_of_a_node) {
+  // The results of member 0 and the gradient of member 3; also the bytes to each node in a run.
+  const auto run_on = [](const std::vector<std::string>& devices, const Shape& shape, Combine how,
+                         std::vector<std::uint64_t>* crossed) {
+    std::unique_ptr<Nodes> nodes;
+    std::unique_ptr<Engine> alone;
+    if (crossed) nodes = std::make_unique<Nodes>(2);
+    else alone = std::make_unique<Engine>();
+    Engine& engine = nodes ? nodes->engine() : *alone;
+    Graph g;
+    const Group group("members", devices);
+    const auto on_each = [&](const auto& f) {
+      Exprs all;
+      for (int i = 0; i < 4; ++i) {
+        const auto there = g.on_device(group.device(i));
+        all.push_back(f(i));
+      }
+      return all;
+    };
+    const Expr scale = g.input("scale", DType::f32, {});
+    const Exprs xs = on_each([&](int i) {
+      Tensor t = Tensor::zeros(DType::f32, shape);
+      for (std::int64_t j = 0; j < t.elements(); ++j)
+        t.mutable_data<float>()[j] = 0.7f + static_cast<float>((j * 37 + i * 11) % 23) / 23;
+      return g.constant(t) * scale;
+    });
+    const Exprs all = all_reduce(group, xs, how);
+    const Exprs sums =
+        on_each([&](int i) { return sum(all[static_cast<std::size_t>(i)] * (i + 0.3)); });
+    const Exprs slopes = gradients(sums[0] + sums[1] + sums[2] + sums[3], xs);
+    const Function forward = engine.compile(g, {scale}, sums);
+    const std::vector<Tensor> one{Tensor::scalar(1.f)};
+    forward(one);
+    for (int node = 0; crossed && node < 2; ++node)
+      crossed->push_back((*nodes)[node].counters().bytes_in);
+    forward(one);
+    for (int node = 0; crossed && node < 2; ++node)
+      (*crossed)[static_cast<std::size_t>(node)] =
+          (*nodes)[node].counters().bytes_in - (*crossed)[static_cast<std::size_t>(node)];
+    return engine.compile(g, {scale}, {all[0], slopes[3]})(one);
+  };
+  for (const Shape& shape : {Shape{2000}, Shape{200, 300}})
+    for (const Combine how : kAll) {
+      std::vector<std::uint64_t> crossed;
+      const auto near = run_on({"cpu:0", "cpu:1", "cpu:2", "cpu:3"}, shape, how, nullptr);
+      const auto far = run_on({"/node:a/cpu:0", "/node:a/cpu:1", "/node:b/cpu:0", "/node:b/cpu:1"},
+                              shape, how, &crossed);
+      for (std::size_t i = 0; i < near.size(); ++i)
+        BOOST_TEST(near[i].to_vector<float>() == far[i].to_vector<float>(),
+                   boost::test_tools::per_element());
+      const auto bytes = static_cast<std::uint64_t>(shape.elements()) * sizeof(float);
+      for (const std::uint64_t of_node : crossed) {
+        BOOST_TEST(of_node >= bytes / 2);
+        BOOST_TEST(of_node < bytes + 8192);
+      }
+    }
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -76,6 +76,31 @@ BOOST_AUTO_TEST_CASE(a_value_crosses_once) {
   BOOST_TEST(nodes[1].counters().bytes_in - before < (1u << 18) + 4096);
 }
 
+// Partitions of one node share a value's bytes on the way, of large values and of small ones.
+BOOST_AUTO_TEST_CASE(a_value_crosses_once_for_all_devices_of_a_node) {
+  for (const std::int64_t n : {std::int64_t{1} << 10, std::int64_t{1} << 16}) {
+    Nodes nodes(2);
+    Graph g;
+    Expr x = g.input("x", DType::f32, {n}), y = exp(x);
+    std::vector<Expr> sums;
+    for (int i = 0; i < 3; ++i) {
+      auto there = g.on_device("/node:b/cpu:" + std::to_string(i));
+      sums.push_back(sum(y * (i + 1.0)));
+    }
+    Function f = nodes.engine().compile(g, {x}, sums, {.optimize = false});
+    const Tensor feed = Tensor::zeros(DType::f32, {n});
+    f({feed});
+    const std::uint64_t before = nodes[1].counters().bytes_in;
+    const std::vector<Tensor> got = f({feed});
+    for (int i = 0; i < 3; ++i)
+      BOOST_TEST(got[static_cast<std::size_t>(i)].item<float>() ==
+                 static_cast<float>(n) * static_cast<float>(i + 1));
+    const auto bytes = static_cast<std::uint64_t>(n) * sizeof(float);
+    BOOST_TEST(nodes[1].counters().bytes_in - before >= bytes);
+    BOOST_TEST(nodes[1].counters().bytes_in - before < bytes + 4096);
+  }
+}
+
 // A predicate crosses once, too: it decides whether b goes on, and where its Switches send tokens.
 BOOST_AUTO_TEST_CASE(a_predicate_crosses_once) {
   for (const bool is_used : {false, true}) {

@@ -158,6 +158,60 @@ BOOST_AUTO_TEST_CASE(other_values_follow_behind_all_tokens) {
   BOOST_CHECK_THROW(read_tokens(std::span(whole.head).subspan(1), none), Error);
 }
 
+BOOST_AUTO_TEST_CASE(a_tensor_for_several_partitions_is_written_once) {
+  const Plan plan = numbered_plan();
+  const Tensor tensor = Tensor::of<float>({1, 2, 3, 4}, Shape{2, 2}),
+               other = Tensor::of<float>({1, 2, 3, 4}, Shape{2, 2});
+  const auto token = [](std::int32_t partition, const Value& value) {
+    return Posted{partition, Token{{}, 1, false, value, {}, 1}};
+  };
+  // A view of another shape, and equal elements elsewhere, are tensors of their own.
+  const std::vector<Posted> posted{token(0, tensor), token(1, Tensor::scalar(1.5)),
+                                   token(1, tensor), token(0, tensor.reshaped({4})),
+                                   token(1, other),  token(0, tensor)};
+  const WrittenTokens written({1, 2}, posted, plan);
+  BOOST_TEST(written.record().empty());
+  Message m = written.message();
+  BOOST_TEST(m.tensors.size() == 3u);
+  RunTokens said;
+  read_tokens(m, said);
+  check_read(said, posted, plan);
+  for (const std::size_t i : {0u, 2u, 5u})
+    BOOST_TEST(said.tokens.at(i).value.tensor().raw() == tensor.raw(), "token " << i);
+  BOOST_TEST((said.tokens[3].value.tensor().shape() == Shape{4}));
+  BOOST_TEST(said.tokens[4].value.tensor().raw() == other.raw());
+  BOOST_TEST((written_tokens(said).head == written.message().head));
+}
+
+BOOST_AUTO_TEST_CASE(the_value_of_no_earlier_token_is_refused) {
+  const auto is_read = [](const std::vector<int>& tokens) {
+    Message m;
+    m.head.push_back(kKind<RunTokens>);
+    m.head.resize(1 + 8);
+    for (const int b : {2, 0, 2}) m.head.push_back(static_cast<std::byte>(b));
+    for (const int b : tokens) m.head.push_back(static_cast<std::byte>(b));
+    // the archive of a tensor
+    MessageWriter w;
+    w(Value(Tensor::of<float>({1, 2}, Shape{2})));
+    Message value = w.take();
+    m.head.insert(m.head.end(), value.head.begin(), value.head.end());
+    m.tensors = std::move(value.tensors);
+    RunTokens said;
+    try {
+      read_tokens(m, said);
+    } catch (const Error& e) {
+      BOOST_TEST((e.code() == Code::data_loss));
+      return false;
+    }
+    return said.tokens.at(1).value.tensor().raw() == said.tokens.at(0).value.tensor().raw();
+  };
+  BOOST_TEST(is_read({1, 2, 1, 0x30, 3, 2, 1, 0x40, 0}));
+  BOOST_TEST(!is_read({1, 2, 1, 0x30, 3, 2, 1, 0x40, 1}));  // its own
+  BOOST_TEST(!is_read({1, 2, 1, 0x30, 3, 2, 1, 0x40, 9}));  // there is none
+  BOOST_TEST(!is_read({1, 2, 1, 0x40, 1, 3, 2, 1, 0x30}));  // a later one
+  BOOST_TEST(!is_read({1, 2, 1, 0x10, 3, 2, 1, 0x40, 0}));  // a dead one
+}
+
 BOOST_AUTO_TEST_CASE(a_record_has_a_largest_size) {
   const Plan plan = numbered_plan();
   const auto goes_directly = [&](Value value, std::size_t times = 1) {
@@ -202,7 +256,8 @@ BOOST_AUTO_TEST_CASE(bytes_of_no_token_are_refused) {
   BOOST_TEST(is_refused(10, 2));   // a token that is not there
   BOOST_TEST(is_refused(14, Path::kMaxDepth + 1));
   BOOST_TEST(is_refused(14, 0x30));  // its value follows
-  BOOST_TEST(is_refused(14, 0x40));  // an invalid kind
+  BOOST_TEST(is_refused(14, 0x40));  // the value of an earlier one
+  BOOST_TEST(is_refused(14, 0x50));  // an invalid kind
   BOOST_TEST(is_refused(14, 0x00));  // no kind, with a value
   BOOST_TEST(is_refused(15, static_cast<std::uint8_t>(DType::string)));
   BOOST_TEST(is_refused(15, 200));

@@ -38,6 +38,8 @@ void for_each_message(F&& f) {
   f(RunTokens{{7, 8}, {{1, 2, token.path, 32}}, {token}});
   RunToken three{1, 2, false, token.path, Tensor::scalar(true), 3};
   f(RunTokens{{7, 9}, {}, {{0, 0, true, {}, Tensor::scalar(1.5)}, three}});
+  const RunToken one{1, 2, false, {}, t}, other{3, 2, false, {}, t};
+  f(RunTokens{{7, 9}, {}, {one, other}});
   f(RunFailed{4, failed});
   f(AbandonRun{4, 9, 2, failed});
   f(LeftRun{4, Status(), {{1, t}}});
