@@ -193,6 +193,7 @@ void KernelRunner::start_loop(PendingKernel& kernel) {
   kernel.run = kernel.iteration->instance->run_state->run;
   kernel.began = std::chrono::nanoseconds(steady_ns());
   kernel.ran = kernel.began.count();
+  kernel.opened = driver_.clock().at(ticks());
   kernel.put = 0;
   kernel.execution = node.resident->take();
   kernel.execution->start(c, [this, &kernel] {
@@ -228,6 +229,7 @@ KernelRunner::Outcome KernelRunner::run_loop(IterationState& iteration, const Pl
     const std::int64_t took = std::max<std::int64_t>(1, steady_ns() - kernel.ran);
     const std::span outputs(scratch_.data(), static_cast<std::size_t>(node.outputs));
     kernel.execution->take(outputs);
+    if (took >= kHeavy && !observer_.is_drawn()) observer_.record_loop(kernel, took);
     end_loop(kernel);
     measure(node, took, outputs, 0, true);
     if (took >= kHeavy && (heavy_ns_ += took) >= kLongTurn && !driver_.clock().is_stepped()) {
@@ -263,11 +265,19 @@ bool KernelRunner::advance_loop(PendingKernel& kernel) {
   return true;
 }
 
+// An iteration counts as a firing of the run.
+void KernelRunner::count_loop(const PendingKernel& kernel) {
+  kernel.iteration->instance->run_state->fired +=
+      static_cast<std::uint64_t>(kernel.execution->iterations());
+  observer_.loop_ended(*kernel.node, driver_.clock().at(ticks()) - kernel.opened);
+}
+
 // A run that is over has its error.
 void KernelRunner::fail_loop(PendingKernel& kernel, const Status& status) {
   const IterationState& iteration = *kernel.iteration;
   Run& run = *iteration.instance->run_state->run;
   const ResidentRun& execution = *kernel.execution;
+  count_loop(kernel);
   if (!run.is_poisoned()) {
     const std::string where = execution.where();
     if (where.empty()) {
@@ -283,7 +293,14 @@ void KernelRunner::fail_loop(PendingKernel& kernel, const Status& status) {
   kernel.execution.reset();
 }
 
+void KernelRunner::abandon_loop(PendingKernel& kernel) {
+  count_loop(kernel);
+  observer_.kernel_timed(*kernel.node, steady_ns() - kernel.ran, 0, false);
+  kernel.execution.reset();
+}
+
 void KernelRunner::end_loop(PendingKernel& kernel) {
+  count_loop(kernel);
   kernel.node->resident->give_back(std::move(kernel.execution));
 }
 
@@ -418,7 +435,12 @@ void KernelRunner::ask_device(IterationState& iteration, const PlanNode* node,
 
 void KernelRunner::measure_end(const PendingKernel& kernel) {
   const PlanNode& node = *kernel.node;
-  if (kernel.nanoseconds > 0) {
+  if (kernel.execution) {
+    // until now, as an answer may have had it
+    const std::int64_t took = steady_ns() - kernel.ran;
+    measure(node, took, kernel.outputs, kernel.put, false);
+    observer_.record_loop(kernel, took);
+  } else if (kernel.nanoseconds > 0) {
     measure(node, kernel.nanoseconds, kernel.outputs, kernel.put, false);
     observer_.record_kernel(*kernel.iteration, node, kernel.ran, kernel.nanoseconds);
   } else if (kernel.began.count() > 0) {

@@ -54,6 +54,7 @@ struct PendingKernel {
   std::atomic<bool> waits_for_worker{false};  // handed over and not begun; for snapshots
   Ref<Run> run;                               // a handed-over kernel keeps its run
   std::unique_ptr<ResidentRun> execution;     // a resident loop's; the turn sets and clears it
+  std::uint64_t opened = 0;                   // when the execution began, by the partition's clock
 };
 
 class KernelRunner final : public CompletionSink {
@@ -116,6 +117,8 @@ class KernelRunner final : public CompletionSink {
 
   /// Fails the run of a resident loop that has thrown, and ends its execution.
   void fail_loop(PendingKernel& kernel, const Status& status);
+  /// Ends the execution of a resident loop whose run was abandoned.
+  void abandon_loop(PendingKernel& kernel);
   /// Ends the execution of a resident loop whose outputs were taken.
   void end_loop(PendingKernel& kernel);
 
@@ -144,6 +147,7 @@ class KernelRunner final : public CompletionSink {
   KernelContext context(IterationState& iteration, const PlanNode& node, Value* outputs);
   Outcome run_loop(IterationState& iteration, const PlanNode& node);
   void start_loop(PendingKernel& kernel);
+  void count_loop(const PendingKernel& kernel);
   bool advance_loop(PendingKernel& kernel);
   ResidentRun::Slice slice() const;
   void look_later(IterationState& iteration, const PlanNode& node, std::span<const Value> outputs);

@@ -41,7 +41,8 @@ double recurrence(const Graph& g, const std::vector<double>& cost, std::int32_t 
   return way[at(last - merge)];
 }
 
-// A loop that stays whole has one iteration open.
+// A loop that stays whole has one iteration open. The cost of its node is that of an execution that
+// has ended.
 LoopReport report_resident(const PlanNode& node, const PartitionPlan& plan,
                            const std::vector<double>& cost) {
   LoopReport r;
@@ -51,9 +52,10 @@ LoopReport report_resident(const PlanNode& node, const PartitionPlan& plan,
   r.iterations = node.resident->iterations();
   r.most_parallel = r.executions > 0;
   r.achieved_parallelism = r.executions > 0 ? 1 : 0;
-  if (r.executions > 0)
-    r.iteration_us = cost[at(node.source)] * static_cast<double>(r.executions) /
-                     static_cast<double>(std::max<std::uint64_t>(1, r.iterations));
+  if (const std::uint64_t ended = node.resident->ended_executions(); ended > 0)
+    r.iteration_us =
+        cost[at(node.source)] * static_cast<double>(ended) /
+        static_cast<double>(std::max<std::uint64_t>(1, node.resident->ended_iterations()));
   return r;
 }
 

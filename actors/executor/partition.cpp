@@ -63,8 +63,8 @@ void Partition::handle(KernelDone& message) {
   if (run_state.is_abandoned) {
     kernel.outputs.clear();
     kernel.status = Status();
+    if (kernel.execution) kernels_.abandon_loop(kernel);
     kernel.run = Ref<Run>();
-    kernel.execution.reset();
     kernels_.give_back(kernel);
     if (run_state.under_way == 0) discard(run_state);
     return;

@@ -2,6 +2,7 @@
 #include <troupe/actors/executor/partition_counters.hpp>
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <string>
 #include <unordered_map>
@@ -50,9 +51,19 @@ void PartitionObserver::find_sources() {
     for (const PlanNode& node : frame.nodes) by_source_.emplace(node.source, &node);
 }
 
+PartitionObserver::ResidentIterations PartitionObserver::resident_iterations() const {
+  ResidentIterations all;
+  for (const FramePlan& frame : mine_.frames)
+    for (const PlanNode& node : frame.nodes)
+      if (node.resident) all.emplace(node.index, node.resident->iterations());
+  return all;
+}
+
 // A node fires once an iteration. So its firings are the iterations that were opened, without the
-// open ones in which it has not fired, and without the firings of abandoned runs.
-std::vector<ActorCounters> PartitionObserver::actor_counters(const PartitionView& view) {
+// open ones in which it has not fired, and without the firings of abandoned runs. A resident loop
+// fires once an iteration of its own, too.
+std::vector<ActorCounters> PartitionObserver::actor_counters(const PartitionView& view,
+                                                             const ResidentIterations& iterations) {
   struct Here {
     // outside: begun, and waiting for an event outside of the run
     std::uint64_t awaiting = 0, ready = 0, running = 0, outside = 0;
@@ -125,11 +136,20 @@ std::vector<ActorCounters> PartitionObserver::actor_counters(const PartitionView
   work_.settle(fires, std::min(TickClock::now().nanoseconds(turn_ticks_), now - settled_ns_));
   turn_ticks_ = 0;
   settled_ns_ = now;
+  std::map<std::int32_t, std::uint64_t> open_ns;  // executions of resident loops under way
+  for (const PendingKernel* kernel : view.kernels.under_way())
+    if (kernel->execution)
+      open_ns[kernel->node->index] +=
+          static_cast<std::uint64_t>(std::max<std::int64_t>(0, now - kernel->ran));
   auto counters = all.begin();
   for (const FramePlan& frame : mine_.frames)
     for (const PlanNode& node : frame.nodes) {
       counters->busy_ns = work_.busy_ns(at(node.index));
       counters->bytes_out = work_.bytes_out(at(node.index));
+      if (node.resident) {
+        counters->busy_ns += open_ns[node.index];
+        counters->fires += iterations.at(node.index);
+      }
       ++counters;
     }
   return all;
@@ -207,11 +227,34 @@ double achieved_parallelism(const LoopCounters& c) {
                   : 0.0;
 }
 
+LoopSnapshot PartitionObserver::resident_snapshot(const PlanNode& node, std::uint64_t iterations,
+                                                  const PartitionView& view,
+                                                  const TickClock& clock) const {
+  LoopSnapshot l;
+  l.loop = node.resident->name();
+  l.executions = node.resident->executions();
+  l.iterations = iterations;
+  l.most_parallel = l.executions > 0;
+  const auto ended = resident_time_.find(node.index);
+  std::uint64_t time = ended == resident_time_.end() ? 0 : ended->second;
+  const std::uint64_t now = driver_.clock().at(ticks());
+  for (const PendingKernel* kernel : view.kernels.under_way())
+    if (kernel->execution && kernel->node == &node) time += now - kernel->opened;
+  l.open_ns = driver_.clock().nanoseconds(time, clock);
+  l.achieved_parallelism = time > 0 ? 1 : 0;
+  return l;
+}
+
 std::vector<LoopSnapshot> PartitionObserver::loop_snapshots(const PartitionView& view,
-                                                            const TickClock& clock) {
+                                                            const TickClock& clock,
+                                                            const ResidentIterations& iterations) {
   for (const auto& instance : view.frames.instances())
     if (instance->run_state && instance->parent) count_time(*instance);
   std::vector<LoopSnapshot> all;
+  for (const FramePlan& frame : mine_.frames)
+    for (const PlanNode& node : frame.nodes)
+      if (node.resident)
+        all.push_back(resident_snapshot(node, iterations.at(node.index), view, clock));
   for (std::size_t f = 1; f < mine_.frames.size(); ++f) {
     const FramePlan& frame = mine_.frames[f];
     if (frame.function) continue;

@@ -76,9 +76,12 @@ void PartitionObserver::answer(const Inspect& question, const PartitionView& vie
     said_.swap(said);
   }
   if (recorder_.traces()) recorder_.expire(driver_.clock().at(ticks()));
-  if (question.asks_of_actors)
-    s.actors = actor_counters(view), s.edges = edge_counters(),
-    s.loops = loop_snapshots(view, question.clock);
+  if (question.asks_of_actors) {
+    const ResidentIterations iterations = resident_iterations();
+    s.actors = actor_counters(view, iterations);
+    s.edges = edge_counters();
+    s.loops = loop_snapshots(view, question.clock, iterations);
+  }
   if (question.asks_of_events) {
     s.events = recorder_.since(question.since_ns, question.clock);
     for (RecordedEvent& e : s.events) e.node = plan_.number_of(e.node);
@@ -196,7 +199,8 @@ void PartitionObserver::trace_resident(const PendingKernel& kernel, OpenLoop& lo
   kernel.execution->observe(tracer, kObserved);
 }
 
-// Resident loops are reported like loops whose nodes fire, with one open iteration.
+// Resident loops are reported like loops whose nodes fire, with one open iteration. The run counts
+// their iterations as firings.
 void PartitionObserver::add_resident_loops(const PendingKernel& kernel, RunPart& part) {
   const FrameState& around = *kernel.iteration->instance;
   std::string tag = around.parent ? tag_of(*kernel.iteration) : std::string();
@@ -211,7 +215,10 @@ void PartitionObserver::add_resident_loops(const PendingKernel& kernel, RunPart&
     loop.predicate = open.loop->predicate;
     loop.predicate_node = plan_.number_of(kernel.node->source);
     loop.is_endless = open.loop->is_endless;
-    if (open.loop == &kernel.node->resident->program().loops()[0]) trace_resident(kernel, loop);
+    if (open.loop == &kernel.node->resident->program().loops()[0]) {
+      part.fired += static_cast<std::uint64_t>(open.iteration);
+      trace_resident(kernel, loop);
+    }
     tag += fmt::format("{}iteration {} of loop '{}'", tag.empty() ? "" : ", ", open.iteration,
                        open.loop->name);
   }

@@ -31,6 +31,13 @@ void PartitionObserver::record_kernel(const IterationState& iteration, const Pla
                  iteration.number, 0});
 }
 
+void PartitionObserver::record_loop(const PendingKernel& kernel, std::int64_t took) {
+  recorder_.add({RecordedEvent::Kind::kernel, true, kernel.node->source,
+                 static_cast<std::uint64_t>(kernel.ran), static_cast<std::uint64_t>(took),
+                 kernel.iteration->instance->run_state->run->number(),
+                 kernel.execution->iterations(), 0});
+}
+
 void PartitionObserver::record_ended(const PendingKernel& kernel, std::int64_t took) {
   constexpr std::int64_t kShortest = 1'000;  // ns that are worth an event
   if (took < kShortest) return;

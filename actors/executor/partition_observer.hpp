@@ -141,6 +141,8 @@ class PartitionObserver {
     if (are_open > counters.most_open.load(std::memory_order_relaxed))
       counters.most_open.store(are_open, std::memory_order_relaxed);
   }
+  /// An execution of a resident loop was open for so long, by the partition's clock.
+  void loop_ended(const PlanNode& node, std::uint64_t open) { resident_time_[node.index] += open; }
   void window_waited(const FrameState& instance) {
     add(loop_counters_[static_cast<std::size_t>(instance.number)].window_waits);
   }
@@ -169,6 +171,8 @@ class PartitionObserver {
   bool traces() const { return recorder_.traces(); }
   void record_kernel(const IterationState& iteration, const PlanNode& node, std::int64_t start,
                      std::int64_t took);
+  /// Records an execution of a resident loop, with its last iteration, after `took` ns.
+  void record_loop(const PendingKernel& kernel, std::int64_t took);
   /// Records a kernel that ended outside of the turn, after `took` ns.
   void record_ended(const PendingKernel& kernel, std::int64_t took);
   /// Records work that a device has timed.
@@ -228,9 +232,16 @@ class PartitionObserver {
   void add_resident_loops(const PendingKernel& kernel, detail::RunPart& part);
   void trace_resident(const PendingKernel& kernel, detail::OpenLoop& loop);
   static bool has_resident_loop(const RunState& run_state, const PartitionView& view);
-  std::vector<ActorCounters> actor_counters(const PartitionView& view);
+  /// Iterations of resident loops, by the node's index. One answer has one count of them.
+  using ResidentIterations = std::map<std::int32_t, std::uint64_t>;
+  ResidentIterations resident_iterations() const;
+  std::vector<ActorCounters> actor_counters(const PartitionView& view,
+                                            const ResidentIterations& iterations);
   std::vector<EdgeCounters> edge_counters() const;
-  std::vector<LoopSnapshot> loop_snapshots(const PartitionView& view, const TickClock& clock);
+  std::vector<LoopSnapshot> loop_snapshots(const PartitionView& view, const TickClock& clock,
+                                           const ResidentIterations& iterations);
+  LoopSnapshot resident_snapshot(const PlanNode& node, std::uint64_t iterations,
+                                 const PartitionView& view, const TickClock& clock) const;
   bool waits_outside(const PendingKernel& kernel) const;
   Missing missing_input(const IterationState& iteration, const PlanNode& node,
                         const UnderWay& under_way) const;
@@ -259,6 +270,8 @@ class PartitionObserver {
   std::uint64_t parked_ = 0;
 
   std::vector<LoopCounters> loop_counters_;
+  // by the index of a resident loop's node: how long executions that have ended were open
+  std::map<std::int32_t, std::uint64_t> resident_time_;
   std::atomic<std::uint64_t> held_tokens_{0}, held_by_bytes_{0}, most_on_way_{0}, blocked_calls_{0};
   std::vector<std::uint64_t> dead_, skipped_;  // by node: firings without a kernel; left out
   std::vector<EdgeCount> sent_, received_;     // by send, by receive

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <troupe/actors/plan/plan.hpp>
+#include <troupe/controlflow/resident/resident_loop.hpp>
 #include <troupe/ops/graph/node_index.hpp>
 
 namespace troupe::detail {
@@ -43,8 +44,11 @@ PlanDescription describe(const Plan& plan) {
   for (const PartitionPlan& p : plan.partitions)
     for (const FramePlan& f : p.frames)
       for (const PlanNode& n : f.nodes) {
-        d.actors[at(n.source)].frame = f.parent < 0 && !f.function ? std::string() : f.name;
-        d.actors[at(n.source)].frame_depth = f.depth;
+        ActorDescription& a = d.actors[at(n.source)];
+        a.frame = f.parent < 0 && !f.function ? std::string() : f.name;
+        a.frame_depth = f.depth;
+        // A resident loop is the only actor of its frame.
+        if (n.resident) a.frame = n.resident->name(), ++a.frame_depth;
       }
   // by partition, source, output
   std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t>, std::int32_t> receives;

@@ -45,12 +45,12 @@ std::unique_ptr<ResidentRun> ResidentKernel::take() {
       return run;
     }
   }
-  return std::make_unique<ResidentRun>(program_);
+  return std::make_unique<ResidentRun>(program_, counts_);
 }
 
 void ResidentKernel::give_back(std::unique_ptr<ResidentRun> run) {
-  executions_.fetch_add(1, std::memory_order_relaxed);
-  iterations_.fetch_add(static_cast<std::uint64_t>(run->iterations()), std::memory_order_relaxed);
+  ended_.executions.fetch_add(1, kRelaxed);
+  ended_.iterations.fetch_add(static_cast<std::uint64_t>(run->iterations()), kRelaxed);
   run->clear();
   const std::lock_guard lock(mutex_);
   spare_.push_back(std::move(run));

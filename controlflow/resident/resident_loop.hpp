@@ -24,20 +24,26 @@ class ResidentKernel final : public Kernel {
   void run(KernelContext& c) override;
 
   std::unique_ptr<ResidentRun> take();
-  /// One that has ended well; its iterations count.
+  /// An execution that has ended well.
   void give_back(std::unique_ptr<ResidentRun> run);
 
   const ResidentProgram& program() const { return program_; }
   /// `train/1`.
   const std::string& name() const { return program_.loops()[0].name; }
-  std::uint64_t executions() const { return executions_.load(std::memory_order_relaxed); }
-  /// Counts those of all executions that have ended well.
-  std::uint64_t iterations() const { return iterations_.load(std::memory_order_relaxed); }
+  /// Executions that have begun.
+  std::uint64_t executions() const { return counts_.executions.load(kRelaxed); }
+  /// Iterations besides the first of each execution, of those under way too.
+  std::uint64_t iterations() const { return counts_.iterations.load(kRelaxed); }
+  /// Executions that have ended well, and their iterations.
+  std::uint64_t ended_executions() const { return ended_.executions.load(kRelaxed); }
+  std::uint64_t ended_iterations() const { return ended_.iterations.load(kRelaxed); }
 
  private:
+  static constexpr auto kRelaxed = std::memory_order_relaxed;
+
   const ResidentProgram program_;
-  std::atomic<std::uint64_t> executions_{0}, iterations_{0};  // counts; they publish nothing
-  std::mutex mutex_;                                          // guards spare_
+  ResidentCounts counts_, ended_;
+  std::mutex mutex_;  // guards spare_
   std::vector<std::unique_ptr<ResidentRun>> spare_;
 };
 

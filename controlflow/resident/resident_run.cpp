@@ -40,8 +40,8 @@ namespace {
 
 }  // namespace
 
-ResidentRun::ResidentRun(const ResidentProgram& program)
-    : program_(program), values_(static_cast<std::size_t>(program.values_)),
+ResidentRun::ResidentRun(const ResidentProgram& program, ResidentCounts& counts)
+    : program_(program), counts_(counts), values_(static_cast<std::size_t>(program.values_)),
       operands_(program.most_operands_), results_(program.most_results_),
       iterations_(program.loops_.size()) {
   for (const ResidentProgram::Direct& step : program.direct_) {
@@ -57,6 +57,9 @@ ResidentRun::ResidentRun(const ResidentProgram& program)
   for (const ResidentCall& step : program_.calls_)
     if (step.direct >= 0) add_memory(step);
 }
+
+// An execution that was abandoned, or that failed, has iterations that `publish` has not seen.
+ResidentRun::~ResidentRun() { count(); }
 
 // Small operands are gathered there, and small results scattered from there.
 void ResidentRun::add_memory(const ResidentCall& call) {
@@ -96,6 +99,8 @@ void ResidentRun::start(KernelContext& c, std::function<void()> resume) {
   for (const auto& [place, value] : program_.constants_) values_[at(place)].share(value);
   for (std::size_t i = 0; i < program_.inputs_.size(); ++i)
     store(program_.inputs_[i], std::move(c.all_inputs()[i]));
+  counts_.executions.fetch_add(1, std::memory_order_relaxed);
+  counted_ = 0;
   publish();
 }
 
@@ -107,7 +112,10 @@ ResidentRun::Outcome ResidentRun::advance(const Slice& slice) {
   const auto ns = [](Clock::duration d) {
     return std::chrono::duration_cast<std::chrono::nanoseconds>(d).count();
   };
-  if (std::exchange(has_deferred_, false)) end_deferred();
+  if (std::exchange(has_deferred_, false)) {
+    publish();  // each slice of a loop may end at such a kernel
+    end_deferred();
+  }
   const auto began = Clock::now();
   auto before = began;
   std::int64_t left = slice.iterations;
@@ -188,6 +196,7 @@ Value ResidentRun::value(const ResidentPlace& place) const {
 }
 
 void ResidentRun::clear() {
+  count();
   observe(nullptr, 0);
   for (auto* values : {&values_, &operands_, &results_})
     for (Value& v : *values) v.reset();
@@ -456,7 +465,16 @@ std::uint64_t ResidentRun::tag_of(const ResidentCall& call) const {
   return tag;
 }
 
+// On the thread that advances the execution, or after its end.
+void ResidentRun::count() {
+  if (counted_ < 0) return;
+  const std::int64_t now = iterations(), fresh = now - std::exchange(counted_, now);
+  if (fresh > 0)
+    counts_.iterations.fetch_add(static_cast<std::uint64_t>(fresh), std::memory_order_relaxed);
+}
+
 void ResidentRun::publish() {
+  count();
   place_.store(frame_.place(), std::memory_order_relaxed);
   for (std::size_t l = 0; l < iterations_.size(); ++l)
     iterations_[l].store(iteration_of(program_.loops_[l]), std::memory_order_relaxed);

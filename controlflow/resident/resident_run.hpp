@@ -19,6 +19,13 @@ namespace troupe {
 
 class ResidentRun;
 
+/// Counts of a loop over all its executions, those under way and those that failed too. Iterations
+/// are as of the last few microseconds, and besides the first of each execution. Threads: any; the
+/// counts publish nothing.
+struct ResidentCounts {
+  std::atomic<std::uint64_t> executions{0}, iterations{0};
+};
+
 /// Looks at an execution between two iterations.
 class ResidentObserver {
  public:
@@ -29,7 +36,9 @@ class ResidentObserver {
 /// One execution. It is advanced slice by slice.
 class ResidentRun final : private ScalarCalls, private CompletionSink {
  public:
-  explicit ResidentRun(const ResidentProgram& program);
+  /// `counts` outlives the execution.
+  ResidentRun(const ResidentProgram& program, ResidentCounts& counts);
+  ~ResidentRun();
 
   /// Takes the inputs of the firing, whose run outlives this execution. `resume` is called, on any
   /// thread, when an execution that waits for a kernel can be advanced again.
@@ -105,11 +114,14 @@ class ResidentRun final : private ScalarCalls, private CompletionSink {
   void load(const ResidentPlace& place, bool is_last, Value& to);
   void store(const ResidentPlace& place, Value&& from);
   void publish();
+  void count();
   void show();
   std::uint64_t tag_of(const ResidentCall& call) const;
   std::int64_t iteration_of(const InnerLoop& loop) const;
 
   const ResidentProgram& program_;
+  ResidentCounts& counts_;
+  std::int64_t counted_ = -1;  // iterations that `counts_` has; -1: it has not begun
   ScalarFrame frame_;
   std::vector<Value> values_, operands_, results_;
   std::vector<Views> views_;  // by direct step: dtypes and shapes are there

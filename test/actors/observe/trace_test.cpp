@@ -311,6 +311,41 @@ BOOST_AUTO_TEST_CASE(a_long_kernel_before_a_failure_is_in_its_file) {
   BOOST_TEST(products == 1u);
 }
 
+// It is one event, with the iteration that it had come to.
+BOOST_AUTO_TEST_CASE(a_resident_loop_that_was_timed_out_is_in_its_file) {
+  Folder folder;
+  Graph g;
+  Expr n = g.input("n", DType::i64, Shape{});
+  Expr last = while_loop([&](Expr i) { return i < n; }, [](Expr i) { return i + 1; },
+                         g.constant(std::int64_t{0}), {.name = "counting"});
+  EngineOptions options;
+  options.deterministic = true;
+  options.flight = folder.path();
+  Engine engine(options);
+  Function f = engine.compile(g, {n}, {last});
+  BOOST_TEST(has(f.explain(), ": resident, "));
+  RunHandle run = f.start({Tensor::scalar(INT64_MAX)}, {.timeout = std::chrono::seconds(1)});
+  for (int i = 0; i < 20; ++i) BOOST_TEST_REQUIRE(engine.take_step());
+  const std::uint64_t before = f.loops().at(0).iterations;
+  engine.advance_time(std::chrono::seconds(2));
+  BOOST_TEST((run.wait().code() == Code::deadline_exceeded));
+  while (engine.take_step()) {}
+  BOOST_TEST(before > 0u);
+  BOOST_TEST(f.loops().at(0).executions == 1u);
+  BOOST_REQUIRE(folder.files().size() == 1u);
+  const json trace = json::parse(read_file(folder / folder.files()[0]), nullptr, false);
+  BOOST_REQUIRE(!trace.is_discarded());
+  std::size_t loops = 0;
+  for (const json& e : trace["traceEvents"]) {
+    if (!e.contains("cat") || e["cat"] != "kernel") continue;
+    if (!has(e["name"], "ResidentLoop '") || !has(e["name"], "(trace_test.cpp:")) continue;
+    ++loops;
+    BOOST_TEST(e["args"]["iteration"].get<std::uint64_t>() >= before);
+    BOOST_TEST(e["args"]["iteration"].get<std::uint64_t>() == f.loops()[0].iterations);
+  }
+  BOOST_TEST(loops == 1u);
+}
+
 // A file for each of thousands of cancelled runs would never be read.
 BOOST_AUTO_TEST_CASE(engine_writes_the_first_of_many_runs_that_fail_together) {
   Folder folder;
