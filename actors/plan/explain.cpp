@@ -309,6 +309,12 @@ std::string explain(const Plan& plan, std::span<const PassReport> passes, const 
     out += fmt::format("  {:<16} {:>7} -> {:>7}\n", r.name, r.nodes_before, r.nodes_after);
     for (const std::string& change : r.changes) out += "    " + change + "\n";
   }
+  const auto is_resident = [](const Node& n) { return n.op->name == "ResidentLoop"; };
+  const std::vector<Node>& nodes = shown.program.graph.nodes();
+  if (std::any_of(nodes.begin(), nodes.end(), is_resident))
+    out +=
+        "\na ResidentLoop is one actor, whose iterations are counted; compile with "
+        "CompileOptions::resident_loops = false to see the nodes of its body\n";
   return out + "\nthe program\n" + plan.program.graph.text();
 }
 

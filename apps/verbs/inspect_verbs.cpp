@@ -182,10 +182,19 @@ bool may_be_id(const std::string& text) {
   return (plan + actor).find_first_not_of("0123456789") == std::string::npos;
 }
 
+constexpr const char* kSeeBody =
+    "compile with CompileOptions::resident_loops = false to see the nodes of its body";
+
+/// The names of actors, with their scopes and without, and the loop of a ResidentLoop; empty: there
+/// is none.
+struct Names {
+  std::vector<std::string> all;
+  std::string resident;
+};
+
 /// The actors of a name, with its scopes or without, in the newest plan that has it; there a name
 /// with all its scopes comes first. `names`: those there are, if none has it.
-std::vector<std::string> ids_of(const LookFlags& flags, const std::string& name,
-                                std::vector<std::string>& names) {
+std::vector<std::string> ids_of(const LookFlags& flags, const std::string& name, Names& names) {
   const json state = parsed(fetch(flags, "/api/state"));
   std::vector<std::string> found, within;  // within: scopes
   std::vector<json> plans = state.at("plans");
@@ -204,16 +213,16 @@ std::vector<std::string> ids_of(const LookFlags& flags, const std::string& name,
       const std::string full = a.at("name"), last = full.substr(full.rfind('/') + 1);
       if (full == name) found.push_back(a.at("id"));
       else if (last == name) within.push_back(a.at("id"));
-      names.push_back(full);
-      if (last != full) names.push_back(last);
+      names.all.push_back(full);
+      if (last != full) names.all.push_back(last);
+      if (a.value("op", "") == "ResidentLoop") names.resident = a.at("frame");
     }
   }
   return found.empty() ? within : found;
 }
 
 /// The one of them; of none or several throws Misuse, with the nearest name, or with the ids.
-std::string only_of(std::vector<std::string> found, const std::string& name,
-                    const std::vector<std::string>& names) {
+std::string only_of(std::vector<std::string> found, const std::string& name, const Names& names) {
   if (found.size() == 1) return found[0];
   if (!found.empty()) {
     constexpr std::size_t kMostIds = 20;
@@ -223,11 +232,16 @@ std::string only_of(std::vector<std::string> found, const std::string& name,
                                        found.size() + rest, name, fmt::join(found, ", "),
                                        rest == 0 ? "" : fmt::format(" and {} more", rest))));
   }
-  const std::string like = did_you_mean(name, {names.begin(), names.end()});
-  throw Misuse(printable(fmt::format("there is no actor '{}'{}", name,
-                                     !like.empty()   ? like
-                                     : names.empty() ? ": no plan is there"
-                                                     : "; 'troupe graph' lists them")));
+  const std::string like = did_you_mean(name, {names.all.begin(), names.all.end()});
+  const std::string body = names.resident.empty()
+                               ? ""
+                               : fmt::format("; if it is in loop '{}', which is one actor, {}",
+                                             names.resident, kSeeBody);
+  throw Misuse(printable(fmt::format("there is no actor '{}'{}{}", name,
+                                     !like.empty()       ? like
+                                     : names.all.empty() ? ": no plan is there"
+                                                         : "; 'troupe graph' lists them",
+                                     body)));
 }
 
 /// Returns the node's answer about an actor, by its id or by its name.
@@ -236,7 +250,7 @@ std::string said_of(const LookFlags& flags, const std::string& what) {
   const auto of = [&](const std::string& id) {
     return fetch(flags, "/api/actor?id=" + encoded(id), 10);
   };
-  std::vector<std::string> names;
+  Names names;
   if (!may_be_id(what)) return of(only_of(ids_of(flags, what, names), what, names));
   try {
     return of(what);
@@ -306,6 +320,7 @@ std::string actor_text(const json& a) {
   line("device", a.at("device"));
   line("line", a.at("line"));
   line("frame", a.at("frame"));
+  if (a.at("op") == "ResidentLoop") line("body", fmt::format("one actor; {}", kSeeBody));
   line("attributes", a.at("attributes"));
   if (a.contains("fires"))
     line("fires", fmt::format("{} and {} dead; {} each, {} in all; {} in, {} out",

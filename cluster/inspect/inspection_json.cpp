@@ -470,16 +470,31 @@ std::string CounterCache::changes(std::uint64_t since) const {
   return json_text(j);
 }
 
+// Under the lock: how often an actor has taken its inputs and put out its outputs. A resident loop
+// fires for each execution and for each iteration.
+std::uint64_t CounterCache::executions_of(std::int32_t node) const {
+  const auto it = actors_.find(node);
+  if (it == actors_.end()) return 0;
+  const std::uint64_t fires = it->second.now.fires;
+  const ActorDescription& a = plan_.actors[static_cast<std::size_t>(node)];
+  const auto loops = loops_.find(a.device);
+  if (a.op != "ResidentLoop" || loops == loops_.end()) return fires;
+  for (const LoopSnapshot& l : loops->second.now)
+    if (l.loop == a.frame) return fires - std::min(fires, l.iterations);
+  return fires;
+}
+
 // Under the lock: bytes of the mean token of an edge whose maker has no other output and has fired.
 std::optional<std::uint64_t> CounterCache::put_out_each(const EdgeDescription& edge) const {
   const auto is_other = [&](const EdgeDescription& e) {
     return e.from == edge.from && e.output >= 0 && e.output != edge.output;
   };
   const auto it = actors_.find(edge.from);
-  if (it == actors_.end() || it->second.now.fires == 0 ||
+  const std::uint64_t executions = executions_of(edge.from);
+  if (it == actors_.end() || executions == 0 ||
       std::any_of(plan_.edges.begin(), plan_.edges.end(), is_other))
     return std::nullopt;
-  return it->second.now.bytes_out / it->second.now.fires;
+  return it->second.now.bytes_out / executions;
 }
 
 std::string CounterCache::actor_json(std::int32_t node, const std::vector<RunSnapshot>& runs,
@@ -531,8 +546,7 @@ std::string CounterCache::actor_json(std::int32_t node, const std::vector<RunSna
   // firing of a Merge takes a token of one input.
   std::uint64_t counted = 0, followed = 0;
   bool is_known = true;
-  const auto self = actors_.find(node);
-  const std::uint64_t fires = self != actors_.end() ? self->second.now.fires : 0;
+  const std::uint64_t fires = executions_of(node);
   for (const EdgeDescription& e : plan_.edges) {
     if (e.from != node && e.to != node) continue;
     const std::int32_t other = e.to == node ? e.from : e.to;

@@ -70,6 +70,7 @@ class CounterCache {
     return c.waiting_for < 0 ? std::string() : id_of(c.waiting_for);
   }
 
+  std::uint64_t executions_of(std::int32_t node) const;
   std::optional<std::uint64_t> put_out_each(const EdgeDescription& edge) const;
 
   struct Edge {

@@ -1,5 +1,9 @@
 // Numbers, times and names as people read them. Pure functions.
 
+// How to see the nodes of a ResidentLoop.
+export const kSeeBody = 'A ResidentLoop is one actor, whose firings are its iterations. Compile ' +
+  'with CompileOptions::resident_loops = false to see the nodes of its body.';
+
 const kPrefixes = ['', 'k', 'M', 'G', 'T', 'P'];
 
 // 1234567 as "1.23M"; three digits that matter, none invented.

@@ -245,7 +245,8 @@ export class Graph {
   }
 
   // Returns the flow over a link: tokens a second, queue and credit of cut edges. For an edge that
-  // is not cut the rate is its producer's firings.
+  // is not cut the rate is its producer's firings, except for a ResidentLoop, which fires once an
+  // iteration and has its outputs at its end.
   flow(link) {
     const { counters, totals, tree } = this;
     const flow = { rate: 0, bytes: 0, tokens: 0, queue: 0, window: 0, cut: 0, isFull: false };
@@ -258,7 +259,7 @@ export class Graph {
         flow.queue += counters.inFlight[e];
         flow.window += counters.window[e];
         flow.isFull ||= counters.window[e] > 0 && counters.inFlight[e] >= counters.window[e];
-      } else {
+      } else if (!tree.plan.residents.has(tree.plan.from[e])) {
         flow.rate += totals.rates[0][tree.leafOf[tree.plan.from[e]]];
       }
     }

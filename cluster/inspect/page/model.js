@@ -45,6 +45,8 @@ export class Plan {
     this.isBack = Uint8Array.from(this.edges.column('kind'), (kind) => (kind === 'back' ? 1 : 0));
     this.isCut = Uint8Array.from(this.edges.column('cut'), (cut) => (cut ? 1 : 0));
     this.frames = this.actors.column('frame').map((f) => f ?? '');
+    this.residents = new Set(this.actors.column('op')
+      .flatMap((op, i) => (op === 'ResidentLoop' ? [i] : [])));
     this.names = this.actors.column('name').map((name, i) => name || this.actors.get(i, 'op') ||
       String(this.actors.get(i, 'id')));
   }

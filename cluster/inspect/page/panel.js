@@ -1,6 +1,7 @@
 // The right side: everything of what is selected: an actor, a group or a link.
 import { el, setText } from './dom.js';
-import { alike, bytes, clean, duration, range, rate, short, shorten } from './format.js';
+import { alike, bytes, clean, duration, kSeeBody, range } from './format.js';
+import { rate, short, shorten } from './format.js';
 import { describeFlow, facts, kStateWords } from './graph.js';
 import { kStates, linesOf } from './model.js';
 
@@ -148,6 +149,8 @@ export class Panel {
     if (waits.length || waitsFor)
       parts.push(this.#waits('Waits for ', waits, waitsFor && this.#end(tree, waitsFor)));
     if (awaited.length) parts.push(this.#waits('Awaited by', awaited));
+    if (known.op === 'ResidentLoop')
+      parts.push(el('p', { class: 'quiet', text: kSeeBody }));
     for (const error of (details?.errors ?? details?.last_errors ?? []).slice(-3))
       parts.push(el('div', { class: 'verdict error' },
         [el('p', { text: shorten(clean(error.text ?? error), 500) })]));

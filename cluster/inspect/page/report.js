@@ -1,7 +1,7 @@
 // The report of a run, as one page that stands alone: `troupe report RUN -o FILE.html` puts the
 // data and this script into it.
 import { el } from './dom.js';
-import { alike, bytes, clean, duration, percent, rate } from './format.js';
+import { alike, bytes, clean, duration, kSeeBody, percent, rate } from './format.js';
 import { short, shorten, timeless } from './format.js';
 import { facts, Graph } from './graph.js';
 import { layout } from './layout.js';
@@ -251,6 +251,7 @@ function loops() {
     key(plan.frames[a], plan.actors.get(a, 'device'))));
   return section('Loops',
     'Parallelism on each device: the average number of open iterations, of the most that may be.',
+    plan.residents.size > 0 ? el('p', { class: 'quiet', text: kSeeBody }) : null,
     el('h3', { text: `Loops: ${ofAll}` }),
     table(['Loop', 'Device', 'Executions', 'Iterations', 'Open for', 'Parallelism',
       'Waited for more', 'Busy', 'Open now'],
