@@ -2,6 +2,7 @@
 #include <troupe/actors/engine/engine_impl.hpp>
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <string_view>
 
@@ -58,18 +59,35 @@ ResidentOptions EngineImpl::resident_options(const Graph& graph,
   if (options.mesh) return because("the program is cut over a mesh");
   if (options.check_finite) return because("CompileOptions::check_finite looks at every node");
   if (options_.granularity == Granularity::op) return because("the granularity is op");
-  // Reports, inspections and diagnoses of a node count its loops' iterations by firings.
-  if (peers_) return because("the engine is part of a cluster");
+  if (peers_ && options_.placement == Placement::automatic)
+    return because("automatic placement may choose another node");
   if (!is_cpu(options_.default_device))
     return because("the default device is " + options_.default_device);
   if (!options_.scatter.empty()) return because("EngineOptions::scatter places each node");
   if (options_.placement == Placement::automatic)
     for (const std::string& device : options_.devices)
       if (!is_cpu(device)) return because("automatic placement may choose " + device);
-  if (const std::string device = other_device(graph); !device.empty())
+  if (const std::string device = other_device(graph, node()); !device.empty())
     return because("something in the program is on " + device);
   return {true, {}, why_interpreted(options)};
 }
+
+namespace {
+
+using Homes = std::map<std::string, std::string>;  // devices of states, by their names
+
+// A state without a device of its own stays where an earlier program has it. Operations that use it
+// follow, and a program over several nodes has no resident loops.
+ResidentOptions unless_elsewhere(ResidentOptions options, const Graph& graph, const Homes& homes,
+                                 const std::string& here) {
+  for (const StateSpec& state : graph.states())
+    if (const auto home = homes.find(state.name);
+        options.is_on && home != homes.end() && node_of(home->second) != here)
+      return {false, "state '" + state.name + "' is on " + home->second};
+  return options;
+}
+
+}  // namespace
 
 std::shared_ptr<CompiledPlan> EngineImpl::compile(const Graph& graph,
                                                   const std::vector<Edge>& feeds,
@@ -91,7 +109,8 @@ std::shared_ptr<CompiledPlan> EngineImpl::compile(const Graph& graph,
                            .keep = keep,
                            .takes_lists = is_staged,
                            .check_finite = options.check_finite,
-                           .resident = resident_options(graph, options),
+                           .resident = unless_elsewhere(resident_options(graph, options), graph,
+                                                        peers_ ? states_.homes() : Homes(), node()),
                            .mesh = options.mesh ? &*options.mesh : nullptr,
                            .homes = &homes,
                            .warnings = &warnings};

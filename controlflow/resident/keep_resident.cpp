@@ -122,29 +122,30 @@ class Reasons {
   const std::string& device_;
 };
 
-bool is_here_on_host(const std::string& device) {
-  return device.empty() || (node_of(device).empty() && is_on_host(device));
+bool is_here_on_host(const std::string& device, const std::string& here) {
+  return device.empty() ||
+         ((node_of(device).empty() || node_of(device) == here) && is_on_host(device));
 }
 
-std::string other_device_in(const Graph& graph) {
+std::string other_device_in(const Graph& graph, const std::string& here) {
   for (const Node& node : graph.nodes()) {
-    if (!is_here_on_host(node.device)) return node.device;
+    if (!is_here_on_host(node.device, here)) return node.device;
     for (const auto& sub : subgraphs_of(node))
-      if (std::string device = other_device_in(sub->graph); !device.empty()) return device;
+      if (std::string device = other_device_in(sub->graph, here); !device.empty()) return device;
   }
   return {};
 }
 
 }  // namespace
 
-std::string other_device(const Graph& graph) {
+std::string other_device(const Graph& graph, const std::string& here) {
   for (const StateSpec& state : graph.states())
-    if (!is_here_on_host(state.device)) return state.device;
+    if (!is_here_on_host(state.device, here)) return state.device;
   for (const auto& function : graph.functions())
     if (function->body)
-      if (std::string device = other_device_in(function->body->graph); !device.empty())
+      if (std::string device = other_device_in(function->body->graph, here); !device.empty())
         return device;
-  return other_device_in(graph);
+  return other_device_in(graph, here);
 }
 
 std::string why_lowered(const Graph& graph, std::int32_t loop) {

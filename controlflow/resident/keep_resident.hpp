@@ -30,9 +30,9 @@ Program keep_resident(Program program, const ResidentOptions& options,
 /// Returns why a While cannot stay whole; empty: it can.
 std::string why_lowered(const Graph& graph, std::int32_t loop);
 
-/// Returns the first device that something in the graph is constrained to and that is no CPU;
-/// empty: there is none.
-std::string other_device(const Graph& graph);
+/// Returns the first device that something in the graph is constrained to and that is not the CPU
+/// of the node `here`; empty: there is none.
+std::string other_device(const Graph& graph, const std::string& here);
 
 // ---- shared with the program that it becomes
 

@@ -109,7 +109,7 @@ struct Programs {
     all.push_back({"loop",
                    "ns an iteration",
                    100'000,
-                   // a loop that stays whole fires once
+                   // the cost of counting and drawing firings, which a resident loop has once
                    engine.compile(loop, {n}, {last}, {.resident_loops = false}),
                    {Tensor::scalar(100'000.f)}});
     constexpr std::int64_t kTime = 50, kBatch = 32, kFeatures = 128, kUnits = 256;

@@ -132,6 +132,52 @@ BOOST_AUTO_TEST_CASE(top_as_json) {
   }
 }
 
+// It is one actor, which fires once an iteration.
+BOOST_AUTO_TEST_CASE(verbs_have_the_iterations_of_a_resident_loop) {
+  Nodes nodes{1};
+  const Folder folder;
+  const InspectionServer server{nodes[0], {}};
+  Graph g;
+  Expr n = g.input("n", DType::i64, Shape{});
+  Function f = nodes.engine().compile(
+      g, {n},
+      {while_loop([&](Expr i) { return i < n; }, [](Expr i) { return i + 1; },
+                  g.constant(std::int64_t{0}), {.name = "counting"})});
+  RunHandle under_way = f.start({Tensor::scalar(INT64_MAX)});
+  json loop;
+  // a late answer has no actors
+  for (int tries = 0; tries < 20 && (loop.is_null() || loop["fires_per_s"] == 0.0); ++tries) {
+    const Outcome top =
+        run(folder.path(), verb_at(server.address(), "top", {"--json", "--every", "0.2"}));
+    BOOST_REQUIRE_MESSAGE(top.code == 0, top.error);
+    const json said = json::parse(top.out);
+    for (const json& a : said["actors"])
+      if (a["op"] == "ResidentLoop") loop = a;
+  }
+  BOOST_TEST_REQUIRE(loop.is_object());
+  BOOST_TEST(loop["fires_per_s"].get<double>() > 0);
+  BOOST_TEST(loop["busy"].get<double>() > 0);
+  BOOST_TEST(loop["state"] == "running");
+  const auto inspect = [&](const std::string& what) {
+    return run(folder.path(), verb_at(server.address(), "inspect", {what}));
+  };
+  Outcome said{0, {}, {}};
+  for (int tries = 0; tries < 20 && !has(said.out, "  iterations  "); ++tries)
+    said = inspect(loop["id"]);
+  for (const char* part : {"  frame       counting/1\n", "  body        one actor; compile with ",
+                           "  loop        1 execution, ", " open, of 1 at most, in run a/1\n"})
+    BOOST_TEST(has(said.out, part), said.out);
+  const Outcome absent = inspect("absent");
+  BOOST_TEST(absent.code == 2);
+  BOOST_TEST(has(absent.error, "if it is in loop 'counting/1', which is one actor, compile with "),
+             absent.error);
+  const Outcome ps = run(folder.path(), verb_at(server.address(), "ps", {}));
+  for (const char* part : {"loop 'counting/1' on ", " is in iteration ", "watched_test.cpp:"})
+    BOOST_TEST(has(ps.out, part), ps.out);
+  under_way.cancel();
+  under_way.wait();
+}
+
 // One after every look but the first.
 BOOST_AUTO_TEST_CASE(top_on_a_pipe_again_and_again) {
   const AtQueue q;

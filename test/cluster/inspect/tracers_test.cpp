@@ -24,7 +24,9 @@ struct Watched {
     auto there = g.on_device("/node:" + last() + "/cpu:0");
     Expr end = while_loop([](Expr i) { return i < 1'000'000'000; }, [](Expr i) { return i + 1; },
                           g.constant(0));
-    run = nodes[nodes.size() - 1].engine().compile(g, {}, {end}).start({});
+    // the subject is firings of the nodes of a body
+    run =
+        nodes[nodes.size() - 1].engine().compile(g, {}, {end}, {.resident_loops = false}).start({});
     step();
   }
   ~Watched() {

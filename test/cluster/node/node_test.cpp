@@ -365,6 +365,53 @@ BOOST_AUTO_TEST_CASE(a_fast_producer_is_bounded_by_its_consumer_elsewhere) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(loops_of_one_node_of_a_cluster_stay_whole) {
+  // `there`: of the body, `around`: of the whole program
+  const auto last_of = [](Nodes& nodes, const std::string& there, const std::string& told,
+                          const std::string& around = {}) {
+    Graph g;
+    auto all = g.on_device(around);
+    Expr n = g.input("n", DType::f32, Shape{});
+    Expr last = while_loop([&](Expr i) { return i < n; },
+                           [&](Expr i) {
+                             auto d = g.on_device(there);
+                             return i + 1.0;
+                           },
+                           g.constant(0.f));
+    const Function f = nodes.engine().compile(g, {n}, {last});
+    BOOST_TEST(says(f.explain(), {told}), f.explain());
+    return f({Tensor::scalar(100.5f)})[0].item<float>();
+  };
+  const std::string a = "/node:a/cpu:0";
+  Nodes nodes(2);
+  BOOST_TEST(last_of(nodes, "", ": resident") == 101);
+  BOOST_TEST(last_of(nodes, a, ": resident", a) == 101);
+  BOOST_TEST(last_of(nodes, kB, ": lowered: something in the program is on " + kB) == 101);
+  BOOST_TEST(last_of(nodes, kB, ": lowered: something in the program is on " + kB, a) == 101);
+  EngineOptions automatic = stepped(1);
+  automatic.placement = Placement::automatic;
+  Nodes placed(2, automatic);
+  BOOST_TEST(last_of(placed, "", ": lowered: automatic placement may choose another node") == 101);
+}
+
+// The second program has no device of its own: its variable stays on b, and its loop is lowered.
+BOOST_AUTO_TEST_CASE(loop_beside_a_variable_of_another_node_is_lowered) {
+  Nodes nodes(2);
+  const auto last_of = [&](const std::string& device) {
+    Graph g;
+    auto all = g.on_device(device);
+    const Expr step = g.variable("step", Tensor::scalar(1.f)).read();
+    const Expr last = while_loop([](Expr i) { return i < 10.0; }, [&](Expr i) { return i + step; },
+                                 g.constant(0.f));
+    const Function f = nodes.engine().compile(g, {}, {last});
+    BOOST_TEST(says(f.explain(), {": lowered: "}), f.explain());
+    BOOST_TEST(says(f.explain(), {device.empty() ? "state 'step' is on " + kB : kB}), f.explain());
+    return f({})[0].item<float>();
+  };
+  BOOST_TEST(last_of(kB) == 10);
+  BOOST_TEST(last_of("") == 10);
+}
+
 // Links are measured by the simulation's clock, kernels by the machine's: milliseconds here against
 // microseconds there.
 BOOST_AUTO_TEST_CASE(placement_goes_by_what_was_measured) {
