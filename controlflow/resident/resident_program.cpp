@@ -474,8 +474,8 @@ class ResidentProgram::Builder {
     if (cursor < 0) cursor = code_.add_register();
     call.cursor = cursor;
     const SmallSteps::Registers values = registers_of(element);
-    if (pushes) code_.push_by(start, number, cursor, values, bytes);
-    else code_.pop_by(start, number, cursor, values, bytes);
+    code_.move_by(pushes ? ScalarCode::Move::push : ScalarCode::Move::pop, start, number, cursor,
+                  values, bytes);
   }
   // Every other step on such a list needs the list's own length.
   void find_closes() {

@@ -201,37 +201,27 @@ ScalarCode::Step& ScalarCode::last_call(Label from, std::int32_t number) {
     if (steps_[i].kind == Kind::call && steps_[i].target == number) return steps_[i];
   throw Error(Code::internal, fmt::format("scalar code has no call {}", number));
 }
-void ScalarCode::set_wide(Step& step, std::span<const Register> values, std::size_t bytes) {
-  step.c = wide_number(wide_.size());
-  Wide& wide = wide_.emplace_back(Wide{bytes, {}});
-  for (const Register r : values) wide.at.push_back(r * kRegister);
-}
 bool ScalarCode::has_wide(const Step& step, std::int32_t at) const {
   if (!is_wide(step.kind)) return false;
   const std::vector<std::int32_t>& all = wide_of(step).at;
   return std::find(all.begin(), all.end(), at) != all.end();
 }
-void ScalarCode::push_by(Label from, std::int32_t number, Register cursor,
+void ScalarCode::move_by(Move move, Label from, std::int32_t number, Register cursor,
                          std::span<const Register> values, std::size_t bytes) {
+  const bool pushes = move == Move::push;
   Step& step = last_call(from, number);
   step.b = cursor * kRegister;
-  if (values.size() != 1) {
-    step.kind = Kind::push_wide;
-    return set_wide(step, values, bytes);
+  if (values.size() == 1) {
+    step.kind = bytes == 1   ? (pushes ? Kind::push_1 : Kind::pop_1)
+                : bytes == 4 ? (pushes ? Kind::push_4 : Kind::pop_4)
+                             : (pushes ? Kind::push_8 : Kind::pop_8);
+    (pushes ? step.a : step.to) = values[0] * kRegister;
+    return;
   }
-  step.kind = bytes == 1 ? Kind::push_1 : bytes == 4 ? Kind::push_4 : Kind::push_8;
-  step.a = values[0] * kRegister;
-}
-void ScalarCode::pop_by(Label from, std::int32_t number, Register cursor,
-                        std::span<const Register> to, std::size_t bytes) {
-  Step& step = last_call(from, number);
-  step.b = cursor * kRegister;
-  if (to.size() != 1) {
-    step.kind = Kind::pop_wide;
-    return set_wide(step, to, bytes);
-  }
-  step.kind = bytes == 1 ? Kind::pop_1 : bytes == 4 ? Kind::pop_4 : Kind::pop_8;
-  step.to = to[0] * kRegister;
+  step.kind = pushes ? Kind::push_wide : Kind::pop_wide;
+  step.c = wide_number(wide_.size());
+  Wide& wide = wide_.emplace_back(Wide{bytes, {}});
+  for (const Register r : values) wide.at.push_back(r * kRegister);
 }
 void ScalarCode::halt() { append(Kind::halt); }
 void ScalarCode::count(Register counter) { append(Kind::count, counter); }

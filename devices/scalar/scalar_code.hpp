@@ -68,13 +68,12 @@ class ScalarCode {
   void call(std::int32_t number);
   /// True if values of so many bytes can be pushed and popped.
   static bool has_cursors_of(std::size_t bytes) { return bytes == 1 || bytes == 4 || bytes == 8; }
+  enum class Move : std::uint8_t { push, pop };
   /// Has the last call of `number` from the step `from` on push an element, which is `values`, or
-  /// pop one into `to`, at a cursor: a register with an `ElementCursor`. `bytes`: each value's. The
-  /// call is made where the cursor has no room, or no element.
-  void push_by(Label from, std::int32_t number, Register cursor, std::span<const Register> values,
-               std::size_t bytes);
-  void pop_by(Label from, std::int32_t number, Register cursor, std::span<const Register> to,
-              std::size_t bytes);
+  /// pop one into these, at a cursor: a register with an `ElementCursor`. `bytes`: each value's.
+  /// The call is made where the cursor has no room, or no element.
+  void move_by(Move move, Label from, std::int32_t number, Register cursor,
+               std::span<const Register> values, std::size_t bytes);
   void halt();
   /// Appends a jump; `bind` sets its target.
   Label jump();
@@ -131,7 +130,6 @@ class ScalarCode {
   static bool is_wide(Kind kind);
   bool has_wide(const Step& step, std::int32_t at) const;
   Step& last_call(Label from, std::int32_t number);
-  void set_wide(Step& step, std::span<const Register> values, std::size_t bytes);
   Step& append(Kind kind, Register to = 0, Register a = 0, Register b = 0, Register c = 0);
 
   std::vector<Step> steps_;

@@ -540,14 +540,14 @@ BOOST_AUTO_TEST_CASE(wide_elements_are_the_interpreters,
       code.add(ScalarOp::add, DType::f32, DType::f32, values[static_cast<std::size_t>(i)],
                i == 0 ? k : values[static_cast<std::size_t>(i - 1)], one);
     code.call(0);
-    code.push_by(top, 0, cursor, values, 4);
+    code.move_by(ScalarCode::Move::push, top, 0, cursor, values, 4);
     code.add(ScalarOp::add, DType::f32, DType::f32, k, k, one);
     code.add(ScalarOp::lt, DType::boolean, DType::f32, more, k, n);
     code.again_if(more, top, counter);
     code.set_zero(k);
     const auto back = code.here();
     code.call(1);
-    code.pop_by(back, 1, cursor, popped, 4);
+    code.move_by(ScalarCode::Move::pop, back, 1, cursor, popped, 4);
     code.add(ScalarOp::add, DType::f32, DType::f32, values[0], values[0], popped[1]);
     code.add(ScalarOp::add, DType::f32, DType::f32, k, k, one);
     code.add(ScalarOp::lt, DType::boolean, DType::f32, more, k, n);
@@ -651,8 +651,8 @@ BOOST_AUTO_TEST_CASE(pushes_and_pops_are_the_interpreters,
       const auto number = static_cast<std::int32_t>(made.stacks.size());
       made.stacks.push_back({cursor, element, bytes, pushes, of});
       code.call(number);
-      if (pushes) code.push_by(from, number, cursor, {&element, 1}, bytes);
-      else code.pop_by(from, number, cursor, {&element, 1}, bytes);
+      code.move_by(pushes ? ScalarCode::Move::push : ScalarCode::Move::pop, from, number, cursor,
+                   {&element, 1}, bytes);
     };
     const auto of_x = code.add_register(), of_k = code.add_register(),
                of_flag = code.add_register();
