@@ -227,6 +227,21 @@ int run(int argc, char** argv) {
       ->check(CLI::Range(1, 256));
   node_verb->callback([&] { status = node(of_node); });
 
+  // Verbs that are nodes of a cluster while they run. Not by `envname`: some share the flags, and
+  // CLI11 would set them from the environment also for verbs that were not called.
+  const auto joins = [](CLI::App* verb, GuestFlags& guest) {
+    if (const char* said = std::getenv("TROUPE_KEYS"); said && *said) guest.keys = said;
+    verb->add_option("--join", guest.join,
+                     "Nodes to connect to (default: TROUPE_JOIN or tcp://127.0.0.1:7117)")
+        ->allow_extra_args(false);
+    verb->add_option("--keys", guest.keys,
+                     "Keys that the nodes have authorized (none: loopback only; Env:TROUPE_KEYS)")
+        ->type_name("DIR");
+    verb->add_option("--patience", guest.patience, "Seconds to wait for a connection to the nodes")
+        ->capture_default_str()
+        ->check(CLI::Range(0, kDay));
+  };
+
   ClearFlags of_clear;
   CLI::App* clear_verb =
       app.add_subcommand("clear", "Drop the variables of a container on nodes of a cluster");
@@ -235,18 +250,7 @@ int run(int argc, char** argv) {
       ->required()
       ->type_name("NODE")
       ->allow_extra_args(false);
-  clear_verb
-      ->add_option("--join", of_clear.join,
-                   "Nodes to connect to (default: TROUPE_JOIN or tcp://127.0.0.1:7117)")
-      ->allow_extra_args(false);
-  clear_verb
-      ->add_option("--keys", of_clear.keys,
-                   "Folder of keys that the nodes have authorized (none: loopback only)")
-      ->type_name("DIR")
-      ->envname("TROUPE_KEYS");
-  clear_verb->add_option("--patience", of_clear.patience, "Seconds to wait for these nodes")
-      ->capture_default_str()
-      ->check(CLI::Range(0, kDay));
+  joins(clear_verb, of_clear.guest);
   clear_verb->callback([&] { status = clear(of_clear); });
 
   OperateFlags of_operate;
@@ -254,25 +258,8 @@ int run(int argc, char** argv) {
                             const char* what_help, int (*verb)(const OperateFlags&)) {
     CLI::App* app_of = app.add_subcommand(name, help);
     app_of->add_option(what, of_operate.what, what_help)->required()->check(something);
-    app_of
-        ->add_option("--join", of_operate.join,
-                     "Nodes to connect to (default: TROUPE_JOIN or tcp://127.0.0.1:7117)")
-        ->allow_extra_args(false);
-    app_of
-        ->add_option("--keys", of_operate.keys,
-                     "Folder of keys that the nodes have authorized (none: loopback only)")
-        ->type_name("DIR");
-    app_of
-        ->add_option("--patience", of_operate.patience,
-                     "Seconds to wait for a connection to a node")
-        ->capture_default_str()
-        ->check(CLI::Range(0, kDay));
-    app_of->callback([&of_operate, &status, verb] {
-      // Not by `envname`, which would set it for both verbs.
-      if (const char* folder = std::getenv("TROUPE_KEYS"); of_operate.keys.empty() && folder)
-        of_operate.keys = folder;
-      status = verb(of_operate);
-    });
+    joins(app_of, of_operate.guest);
+    app_of->callback([&of_operate, &status, verb] { status = verb(of_operate); });
   };
   operates("cancel", "Cancel a run, on all its nodes", "RUN",
            "Its id, such as a/17, as 'ps' lists it", cancel);
@@ -282,24 +269,8 @@ int run(int argc, char** argv) {
   TrainingFlags of_training;
   const auto trains = [&](const char* name, const char* help, int (*verb)(const TrainingFlags&)) {
     CLI::App* app_of = app.add_subcommand(name, help);
-    app_of
-        ->add_option("--join", of_training.join,
-                     "Nodes to connect to (default: TROUPE_JOIN or tcp://127.0.0.1:7117)")
-        ->allow_extra_args(false);
-    app_of
-        ->add_option("--keys", of_training.keys,
-                     "Folder of keys that the nodes have authorized (none: loopback only)")
-        ->type_name("DIR");
-    app_of
-        ->add_option("--patience", of_training.patience,
-                     "Seconds to wait for a connection to a node")
-        ->capture_default_str()
-        ->check(CLI::Range(0, kDay));
-    app_of->callback([&of_training, &status, verb] {
-      if (const char* folder = std::getenv("TROUPE_KEYS"); of_training.keys.empty() && folder)
-        of_training.keys = folder;
-      status = verb(of_training);
-    });
+    joins(app_of, of_training.guest);
+    app_of->callback([&of_training, &status, verb] { status = verb(of_training); });
     return app_of;
   };
   trains("runs", "List the trainings of a cluster: driver, progress, checkpoints", runs)
@@ -442,20 +413,8 @@ int run(int argc, char** argv) {
       ->capture_default_str()
       ->check(CLI::Range(1, 64))
       ->needs(query_on);
-  query_verb
-      ->add_option("--join", of_query.join,
-                   "Nodes to connect to (default: TROUPE_JOIN or tcp://127.0.0.1:7117)")
-      ->allow_extra_args(false)
-      ->needs(query_on);
-  query_verb
-      ->add_option("--keys", of_query.keys,
-                   "Folder of keys that the nodes have authorized (none: loopback only)")
-      ->type_name("DIR")
-      ->envname("TROUPE_KEYS");
-  query_verb->add_option("--patience", of_query.patience, "Seconds to wait for these nodes")
-      ->capture_default_str()
-      ->check(CLI::Range(0, kDay))
-      ->needs(query_on);
+  joins(query_verb, of_query.guest);
+  for (const char* flag : {"--join", "--patience"}) query_verb->get_option(flag)->needs(query_on);
   query_verb->callback([&] { status = query(of_query); });
 
   CheckpointFlags of_checkpoint;

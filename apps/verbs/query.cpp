@@ -76,21 +76,14 @@ std::string query_plan(const events::Query& query, const QueryFlags& flags) {
 void query_on_nodes(const QueryFlags& flags, const events::Query& query,
                     const std::map<std::string, events::FileEvents>& files,
                     const events::RunningQuery::Receive& receive) {
-  NodeOptions options = guest_options("query", flags.join, flags.keys);
-  try {
-    ClusterNode here(std::move(options));
-    const std::chrono::seconds patience(flags.patience);
-    here.wait_joined(patience);
-    here.wait_for(flags.on, patience);
+  as_guest("query", flags.guest, [&](ClusterNode& here) {
+    here.wait_for(flags.on, std::chrono::seconds(flags.guest.patience));
     events::RunningQuery run(
         query, receive,
         {.partitions = flags.partitions, .engine = &here.engine(), .nodes = flags.on});
     events::feed_files(run, query, files);
     complain(run.counters());
-  } catch (const Error& error) {
-    if (error.code() == Code::invalid_argument) throw Misuse(printable(error.what()));
-    throw std::runtime_error(printable(error.what()));  // peers contribute to the text
-  }
+  });
 }
 
 }  // namespace

@@ -7,7 +7,6 @@
 #include <csignal>
 #include <cstdio>
 #include <ctime>
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -24,19 +23,6 @@ namespace troupe::verbs {
 namespace {
 
 constexpr int kSilent = 10;  // seconds without a report until a driver may be lost
-
-int in_cluster(const char* verb, const TrainingFlags& flags,
-               const std::function<int(ClusterNode&)>& show) {
-  NodeOptions options = guest_options(verb, flags.join, flags.keys);
-  try {
-    ClusterNode here(std::move(options));
-    here.wait_joined(std::chrono::seconds(flags.patience));
-    return show(here);
-  } catch (const Error& error) {
-    if (error.code() == Code::invalid_argument) throw Misuse(printable(error.what()));
-    throw std::runtime_error(printable(error.what()));  // peers contribute to the text
-  }
-}
 
 double seconds_since(std::int64_t ns) {
   const auto now = std::chrono::duration_cast<std::chrono::nanoseconds>(
@@ -70,7 +56,7 @@ std::string line_of(const TrainingRun& run) {
 }  // namespace
 
 int runs(const TrainingFlags& flags) {
-  return in_cluster("runs", flags, [&](ClusterNode& here) {
+  as_guest("runs", flags.guest, [&](ClusterNode& here) {
     const std::vector<TrainingRun> all = training_runs(here);
     if (flags.json) {
       nlohmann::json rows = nlohmann::json::array();
@@ -86,11 +72,11 @@ int runs(const TrainingFlags& flags) {
                         {"nodes", r.nodes},
                         {"keepers", r.keepers}});
       fmt::print("{}\n", json_text(rows));
-      return 0;
+      return;
     }
     if (all.empty()) {
       fmt::print("no node knows a training by name (TrainingOptions::name)\n");
-      return 0;
+      return;
     }
     Table table({"RUN", "STATE", "STEP", "CHECKPOINT", "RECOVERIES", "DRIVER", "EPOCH", "NODES"});
     for (const TrainingRun& r : all)
@@ -99,13 +85,13 @@ int runs(const TrainingFlags& flags) {
                  std::to_string(r.recoveries), r.driver.empty() ? std::string("-") : r.driver,
                  std::to_string(r.epoch), fmt::format("{}", fmt::join(r.nodes, ","))});
     fmt::print("{}", table.text());
-    return 0;
   });
+  return 0;
 }
 
 int attach(const TrainingFlags& flags) {
   const sigset_t endings = block_endings();
-  return in_cluster("attach", flags, [&](ClusterNode& here) {
+  as_guest("attach", flags.guest, [&](ClusterNode& here) {
     const timespec second{1, 0};
     for (std::string before;;) {
       const std::vector<TrainingRun> all = training_runs(here);
@@ -124,10 +110,11 @@ int attach(const TrainingFlags& flags) {
         std::fflush(stdout);
         before = line;
       }
-      if (run->state == "ended") return 0;
-      if (sigtimedwait(&endings, nullptr, &second) >= 0) return 0;
+      if (run->state == "ended") return;
+      if (sigtimedwait(&endings, nullptr, &second) >= 0) return;
     }
   });
+  return 0;
 }
 
 }  // namespace troupe::verbs

@@ -9,13 +9,14 @@
 #pragma once
 
 #include <exception>
+#include <functional>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 namespace troupe {
 
-struct NodeOptions;
+class ClusterNode;
 
 }  // namespace troupe
 
@@ -81,23 +82,25 @@ int node(const NodeFlags& flags);
 /// Several, each a process of its own, until SIGTERM or SIGINT.
 int standalone(const NodeFlags& flags);
 
-struct ClearFlags {
-  std::string container;
+/// Flags of the verbs that are a node of a cluster for as long as they take.
+struct GuestFlags {
   // nodes of the cluster; none: from TROUPE_JOIN, else the node on this machine
   std::vector<std::string> join;
+  std::string keys;   // a folder; empty: none
+  int patience = 10;  // seconds, to be connected
+};
+
+struct ClearFlags {
+  std::string container;
   std::vector<std::string> on;  // nodes that are to drop the container
-  std::string keys;             // a folder; empty: none
-  int patience = 10;            // seconds, to be connected
+  GuestFlags guest;
 };
 /// Drops the states of a container (ClusterNode::clear_container).
 int clear(const ClearFlags& flags);
 
 struct OperateFlags {
   std::string what;  // cancel: a run; drain: a node
-  // nodes of the cluster; none: from TROUPE_JOIN, else the node on this machine
-  std::vector<std::string> join;
-  std::string keys;   // a folder; empty: none
-  int patience = 10;  // seconds, to be connected
+  GuestFlags guest;
 };
 /// Cancels a run (ClusterNode::cancel_run).
 int cancel(const OperateFlags& flags);
@@ -105,11 +108,9 @@ int cancel(const OperateFlags& flags);
 int drain(const OperateFlags& flags);
 
 struct TrainingFlags {
-  std::string name;               // attach: the training's
-  std::vector<std::string> join;  // as in OperateFlags
-  std::string keys;               // likewise
-  int patience = 10;              // likewise
-  bool json = false;              // runs: one array on a line
+  std::string name;   // attach: the training's
+  bool json = false;  // runs: one array on a line
+  GuestFlags guest;
 };
 /// Lists the trainings that a cluster knows by name (training_runs).
 int runs(const TrainingFlags& flags);
@@ -130,10 +131,11 @@ int checkpoint(const CheckpointFlags& flags);
 
 /// This machine's.
 std::string host_name();
-/// Returns the options of a node that joins a cluster for one verb: it is named after the verb, and
-/// listens nowhere. Throws Misuse for a wrong address or key folder.
-NodeOptions guest_options(const std::string& verb, const std::vector<std::string>& join,
-                          const std::string& keys);
+/// Calls `use` with a node that joins a cluster for one verb: it is named after the verb, and
+/// listens nowhere. Throws Misuse for a wrong address, key folder or argument of `use`, and
+/// runtime_error for any other Error.
+void as_guest(const std::string& verb, const GuestFlags& flags,
+              const std::function<void(ClusterNode& here)>& use);
 
 struct Endpoint {
   std::string host;
@@ -188,11 +190,9 @@ struct QueryFlags {
   std::string level = "strong";      // middle, weak
   long long memory = 0;              // M at level weak, in units of time
   bool changes = false, json = false, explain = false;
-  std::vector<std::string> on;    // nodes that run the operators; none: this process
-  int partitions = 1;             // on each of them
-  std::vector<std::string> join;  // as in OperateFlags
-  std::string keys;               // likewise
-  int patience = 10;              // likewise
+  std::vector<std::string> on;  // nodes that run the operators; none: this process
+  int partitions = 1;           // on each of them
+  GuestFlags guest;             // if there are such nodes
 };
 /// A query in CEDR's language over files of events.
 int query(const QueryFlags& flags);
