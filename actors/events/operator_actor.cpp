@@ -76,11 +76,11 @@ void OperatorActor::run(Deliver& token) {
 }
 
 void OperatorActor::change_level(const Switch& to) {
-  *to.effective = operator_->set_consistency(to.level);
-  *to.reach = operator_->reach();
+  const Time effective = operator_->set_consistency(to.level);
+  const Time reach = operator_->reach();
   Deliver nothing{0, Batch(operator_->schema())};  // sends what a smaller B holds no longer
   if (!has_failed_) run(nothing);
-  to.answered->count_down();
+  to.answer(effective, reach);
 }
 
 }  // namespace troupe::events

@@ -17,15 +17,10 @@ namespace troupe::events {
 
 class OperatorActor final : public QueryActor {
  public:
-  struct Wiring {
-    std::vector<OutputEdges::Consumer> consumers;
-    std::shared_ptr<const Split> split;         // divides the output; null: whole
-    std::vector<std::function<void()>> grants;  // by input: gives one credit back
-    std::function<void(Batch&)> receive;        // takes the output; empty: none
-    std::function<void()> ended;                // the output has the guarantee kForever
-    std::function<void(const std::exception_ptr&)> failed;
-    std::function<void()> gone;  // the actor takes no message any more
-    int window;
+  struct Wiring : ActorWiring {
+    std::shared_ptr<const Split> split = {};   // divides the output; null: whole
+    std::function<void(Batch&)> receive = {};  // takes the output; empty: none
+    std::function<void()> ended = {};          // the output has the guarantee kForever
   };
 
   OperatorActor(caf::actor_config& config, std::unique_ptr<Operator> op)

@@ -35,6 +35,12 @@ struct Switch {
   Time* effective;  // the answer of the operator
   Time* reach;
   std::latch* answered;
+
+  void answer(Time level_from, Time reaches) const {
+    *effective = level_from;
+    *reach = reaches;
+    answered->count_down();
+  }
 };
 /// The end of a call to a node; one of both is null.
 struct Answered {

@@ -12,6 +12,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <exception>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -65,6 +67,15 @@ class OutputEdges {
   std::vector<Consumer> consumers_;
   std::shared_ptr<const Split> split_;  // divides the output; null: whole
   std::vector<TokenQueue> queues_;      // by consumer
+};
+
+/// How an actor is joined to the others of its query.
+struct ActorWiring {
+  std::vector<OutputEdges::Consumer> consumers;
+  std::vector<std::function<void()>> grants;  // by input: gives one credit back
+  std::function<void(const std::exception_ptr&)> failed;
+  std::function<void()> gone;  // the actor takes no message any more
+  int window;
 };
 
 }  // namespace troupe::events

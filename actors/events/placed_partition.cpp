@@ -139,7 +139,7 @@ PlacedPartition::PlacedPartition(caf::actor_config& config, PartitionLine& line,
   for (const std::size_t s : shape_.exits) schemas_.push_back(query.steps()[s].schema);
 }
 
-void PlacedPartition::connect(Wiring wiring) {
+void PlacedPartition::connect(ActorWiring wiring) {
   wiring_ = std::move(wiring);
   edges_.connect(std::move(wiring_.consumers), nullptr, wiring_.window);
 }
@@ -237,9 +237,7 @@ void PlacedPartition::report() {
 
 /// Answers the first of `switches_`.
 void PlacedPartition::level_changed(Time effective, Time reach) {
-  *switches_.front().effective = effective;
-  *switches_.front().reach = reach;
-  switches_.front().answered->count_down();
+  switches_.front().answer(effective, reach);
   switches_.erase(switches_.begin());
 }
 

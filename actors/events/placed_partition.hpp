@@ -76,18 +76,11 @@ class PartitionLine {
 
 class PlacedPartition final : public QueryActor {
  public:
-  struct Wiring {
-    std::vector<OutputEdges::Consumer> consumers;  // `stream`: position in `exits`
-    std::vector<std::function<void()>> grants;     // by entry: gives one credit back
-    std::function<void(const std::exception_ptr&)> failed;
-    std::function<void()> gone;  // the actor takes no message any more
-    int window;
-  };
-
   PlacedPartition(caf::actor_config& config, PartitionLine& line, const Query& query,
                   std::size_t partition);
-  /// Before the first message.
-  void connect(Wiring wiring);
+  /// Before the first message. A consumer's `stream` is a position in `exits`, and an input one in
+  /// `entries`.
+  void connect(ActorWiring wiring);
   const char* name() const override { return "stream:partition"; }
 
  protected:
@@ -105,7 +98,7 @@ class PlacedPartition final : public QueryActor {
   PartitionLine& line_;  // outlives the actor's last message
   const PartitionShape shape_;
   std::vector<Schema> schemas_;  // by exit
-  Wiring wiring_;
+  ActorWiring wiring_;
   OutputEdges edges_;
   std::deque<Deliver> in_;
   std::vector<Ask> asks_;         // wait for a call, then for its answer

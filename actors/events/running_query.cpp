@@ -271,19 +271,13 @@ void RunningQuery::Run::connect(int window) {
   };
   const std::vector<int> output_of = outputs_by_step(query);
   for (const Member& m : members_) {
+    ActorWiring to_others{std::move(consumers[m.actor]), std::move(grants[m.actor]), failed, gone,
+                          window};
     if (m.is_placed) {
-      partitions_[m.partition]->connect(
-          {std::move(consumers[m.actor]), std::move(grants[m.actor]), failed, gone, window});
+      partitions_[m.partition]->connect(std::move(to_others));
       continue;
     }
-    OperatorActor::Wiring wiring{std::move(consumers[m.actor]),
-                                 query.steps()[m.step].split,
-                                 std::move(grants[m.actor]),
-                                 {},
-                                 {},
-                                 failed,
-                                 gone,
-                                 window};
+    OperatorActor::Wiring wiring{std::move(to_others), query.steps()[m.step].split};
     if (const int output = output_of[m.step]; output >= 0) {
       wiring.receive = [this, o = static_cast<std::size_t>(output)](Batch& batch) {
         receive_(o, batch);
