@@ -46,12 +46,8 @@ class Queued {
       arrivals_.counts = graph.variable(name + "/counts", DType::i64, {replicas.size()},
                                         Initializer::constant(0), at);
     });
-    for (int r = 0; r < replicas.size(); ++r) {
-      const Exprs parts = parts_of(r, all[static_cast<std::size_t>(r)], losses, group);
-      at_home([&] {
-        arrivals_.sent.push_back(graph.bind(find_op("Enqueue"), parts, {}, Site(at), queue_)[0]);
-      });
-    }
+    for (int r = 0; r < replicas.size(); ++r)
+      parts_.push_back(parts_of(r, all[static_cast<std::size_t>(r)], losses, group));
   }
 
   /// Calls `f` with nodes where the queue is. An optimizer's nodes are where their variables are.
@@ -60,7 +56,16 @@ class Queued {
     const auto there = replicas_.graph().on_device(home_);
     f();
   }
-  ArrivalStep& arrivals() { return arrivals_; }
+  const ArrivalStep& arrivals() const { return arrivals_; }
+  /// Makes the nodes that send gradients, after those of the update. An update whose dequeue stood
+  /// behind them would be warned of as a read without its effects, which other programs run.
+  void send(ArrivalStep& a, At at) const {
+    at_home([&] {
+      for (const Exprs& parts : parts_)
+        a.sent.push_back(
+            replicas_.graph().bind(find_op("Enqueue"), parts, {}, Site(at), queue_)[0]);
+    });
+  }
   Arrived take(At at) const {
     Exprs parts = Queue(&replicas_.graph(), queue_).dequeue(at);
     return {
@@ -144,6 +149,7 @@ class Queued {
   const std::vector<Variable>& variables_;
   const std::string home_;
   std::vector<bool> are_rows_;  // by variable: its gradient is sparse, and stays so
+  std::vector<Exprs> parts_;    // by replica: an element of the queue
   int queue_ = -1;
   ArrivalStep arrivals_;
 };
@@ -163,7 +169,7 @@ ArrivalStep asynchronous(const collective::Group& group, const Exprs& losses,
                          const std::vector<Variable>& variables, const Optimizer& optimizer,
                          const Options& options, At at) {
   const Replicas replicas("asynchronous", group, losses, options, at);
-  Queued queued(replicas, group, losses, variables, true, at);
+  const Queued queued(replicas, group, losses, variables, true, at);
   ArrivalStep a = queued.arrivals();
   Arrived arrived;
   Expr counts;
@@ -179,6 +185,7 @@ ArrivalStep asynchronous(const collective::Group& group, const Exprs& losses,
         apply(queued, replicas, a, queued.gradients(arrived), counts, variables, optimizer, at);
       },
       {.name = "apply"}, at);
+  queued.send(a, at);
   return a;
 }
 
@@ -191,7 +198,7 @@ ArrivalStep with_backups(const collective::Group& group, const Exprs& losses,
         fmt::format("{} of {} replicas are backups, so that an update awaits {} "
                     "gradients; give 0 to {} backups",
                     backups, group.size(), group.size() - backups, group.size() - 1));
-  Queued queued(replicas, group, losses, variables, false, at);
+  const Queued queued(replicas, group, losses, variables, false, at);
   ArrivalStep a = queued.arrivals();
   a.needed = group.size() - backups;
   a.drops_late = true;
@@ -205,6 +212,7 @@ ArrivalStep with_backups(const collective::Group& group, const Exprs& losses,
     a.applied = last[0] == static_cast<std::int64_t>(a.needed);
   });
   a.train = troupe::group(apply(queued, replicas, a, means, last[2], variables, optimizer, at), at);
+  queued.send(a, at);
   return a;
 }
 

@@ -2,8 +2,8 @@
 // training with backup workers have in common.
 //
 //   ArrivalStep a = data_parallel::asynchronous(replicas, losses, {w, b}, Adam());
-//   engine.compile(g, {x_r..., a.ticket}, {a.sent[r]});            // replica r's own program
 //   engine.compile(g, {a.ticket}, {a.loss, a.train, a.applied});   // the program of an update
+//   engine.compile(g, {x_r..., a.ticket}, {a.sent[r]});            // then each replica's own
 //
 // A replica's program reads the variables, and puts its gradient into a queue beside them. The
 // program of an update waits for gradients and changes the variables. Both get a ticket

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <troupe/autodiff/optimizer.hpp>
 #include <troupe/autodiff/parallel/data_parallel.hpp>
@@ -271,6 +272,23 @@ BOOST_AUTO_TEST_CASE(feeds_that_replicas_do_not_divide_are_refused) {
   BOOST_TEST(refusal([&] { training.run(1); }, Code::invalid_argument) ==
              "Training: a step has 4 feeds for 3 replicas; give as many of each replica, replica "
              "by replica");
+}
+
+BOOST_AUTO_TEST_CASE(the_programs_of_a_step_by_arrival_give_no_warning) {
+  for (const Apply& apply : {kAsynchronous, with_backups(1)}) {
+    std::vector<std::string> warnings;
+    Engine engine({.log = [&](const LogRecord& r) {
+      if (r.level == LogRecord::Level::warning) warnings.push_back(r.text);
+    }});
+    Graph g;
+    const TrainingProgram p =
+        network_of(apply, false)(g, Group("replicas", {"cpu:0", "cpu:1", "cpu:2"}));
+    const ArrivalStep& a = *p.arrivals;
+    engine.compile(g, {a.ticket}, {a.loss, a.train, a.applied});
+    for (std::size_t r = 0; r < kReplicas; ++r)
+      engine.compile(g, {p.feeds[r], a.ticket}, {a.sent[r]});
+    BOOST_TEST(warnings.empty(), fmt::format("{}", fmt::join(warnings, "\n")));
+  }
 }
 
 BOOST_AUTO_TEST_SUITE_END()
