@@ -42,10 +42,14 @@ class Queued {
                             return of[i].is_sparse();
                           }));
     at_home([&] {
-      queue_ = graph.fifo_queue(name, components(all[0], losses[0]), replicas.size(), at).state();
+      queue_ = graph
+                   .fifo_queue(name, components(all[0], losses[0]),
+                               ArrivalStep::kRoom * replicas.size(), at)
+                   .state();
       arrivals_.counts = graph.variable(name + "/counts", DType::i64, {replicas.size()},
                                         Initializer::constant(0), at);
     });
+    arrivals_.queue = graph.state_spec(queue_).name;
     for (int r = 0; r < replicas.size(); ++r)
       parts_.push_back(parts_of(r, all[static_cast<std::size_t>(r)], losses, group));
   }

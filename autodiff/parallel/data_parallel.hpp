@@ -67,7 +67,7 @@ Step local_sgd(const collective::Group& replicas, const Exprs& losses,
 
 /// Each gradient is applied when it arrives, though others changed the variables since they were
 /// read (Dean et al., NIPS 2012). Each gradient is applied once; one that was sent before a
-/// recovery of the training is discarded.
+/// recovery of the training, and is not in the checkpoint, is discarded.
 ArrivalStep asynchronous(const collective::Group& replicas, const Exprs& losses,
                          const std::vector<Variable>& variables, const Optimizer& optimizer,
                          const Options& options = {}, At at = At::current());

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <troupe/cluster/node/fence_scope.hpp>
 
@@ -15,7 +16,7 @@ ArrivalLoop::ArrivalLoop(Engine& engine, const Graph& graph, const ArrivalStep& 
                          std::int64_t life, Fence fence)
     : engine_(engine), counts_(arrivals.counts), drops_late_(arrivals.drops_late),
       feeds_each_(feeds.size() / arrivals.sent.size()), data_(std::move(data)), life_(life),
-      fence_(std::move(fence)), replicas_(arrivals.sent.size()) {
+      fence_(std::move(fence)), queued_(arrivals.sent.size()), replicas_(arrivals.sent.size()) {
   if (feeds.size() != feeds_each_ * replicas_.size())
     throw Error(Code::invalid_argument,
                 fmt::format("Training: a step has {} feeds for {} replicas; give as many of each "
@@ -46,8 +47,10 @@ ArrivalLoop::~ArrivalLoop() {
 void ArrivalLoop::begin() {
   if (!drops_late_) {
     const Tensor counts = engine_.get(counts_);
-    for (std::size_t r = 0; r < replicas_.size(); ++r)
-      replicas_[r].next = counts.data<std::int64_t>()[r];
+    for (std::size_t r = 0; r < replicas_.size(); ++r) {
+      replicas_[r].next = counts.data<std::int64_t>()[r] + queued_.at(r);
+      open_ += queued_[r];
+    }
   }
   for (std::size_t r = 0; r < replicas_.size(); ++r)
     replicas_[r].thread = std::thread([this, r] { work(r); });
@@ -60,6 +63,7 @@ std::vector<Tensor> ArrivalLoop::step(std::int64_t step) {
       const std::lock_guard lock(mutex_);
       if (error_) std::rethrow_exception(error_);
       current_ = step;
+      is_paused_ = false;
     }
     changed_.notify_all();
     std::vector<Tensor> fetched;
@@ -85,8 +89,35 @@ std::vector<Tensor> ArrivalLoop::step(std::int64_t step) {
     fetched.pop_back();
     const bool is_applied = fetched.back().item<bool>();
     fetched.pop_back();
-    if (is_applied) return fetched;
+    if (!is_applied) continue;
+    {
+      const std::lock_guard lock(mutex_);
+      if (!drops_late_) --open_;
+    }
+    changed_.notify_all();
+    return fetched;
   }
+}
+
+void ArrivalLoop::pause(std::chrono::nanoseconds patience) {
+  std::unique_lock lock(mutex_);
+  is_paused_ = true;
+  const auto has_batch = [](const Replica& replica) { return replica.has_batch; };
+  const bool are_done = changed_.wait_for(lock, patience, [&] {
+    return is_ending_ || std::none_of(replicas_.begin(), replicas_.end(), has_batch);
+  });
+  if (error_) std::rethrow_exception(error_);
+  if (are_done) return;
+  std::vector<std::size_t> late;
+  for (std::size_t r = 0; r < replicas_.size(); ++r)
+    if (replicas_[r].has_batch) late.push_back(r);
+  throw Error(
+      Code::deadline_exceeded,
+      fmt::format("Training: a checkpoint with queues or actors of the program waits for the "
+                  "batches under way, and replicas {} did not end theirs within {} s; let no batch "
+                  "wait for a later update, or set TrainingOptions::patience",
+                  fmt::join(late, ", "),
+                  std::chrono::duration_cast<std::chrono::seconds>(patience).count()));
 }
 
 void ArrivalLoop::work(std::size_t r) {
@@ -94,7 +125,7 @@ void ArrivalLoop::work(std::size_t r) {
   Replica& replica = replicas_[r];
   std::int64_t batch = 0;
   try {
-    while (next_batch(replica, batch)) {
+    while (next_batch(r, batch)) {
       RunOptions options;
       options.step = batch;
       RunHandle run = replica.program.start(feeds_of(r, batch), options);  // may block
@@ -109,20 +140,36 @@ void ArrivalLoop::work(std::size_t r) {
         const std::lock_guard lock(mutex_);
         replica.is_running = false;
         if (is_ending_) return;
+        // `pause` waits on for the error of a run, which `fail` sets.
+        replica.has_batch = !status.ok();
       }
       status.throw_if_error();
+      changed_.notify_all();
     }
   } catch (...) { fail(std::current_exception()); }
 }
 
-bool ArrivalLoop::next_batch(Replica& replica, std::int64_t& batch) {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] {
-    return is_ending_ || (current_ >= 0 && (!drops_late_ || replica.next <= current_));
-  });
-  if (is_ending_) return false;
-  batch = drops_late_ ? current_ : replica.next;
-  replica.next = batch + 1;
+bool ArrivalLoop::may_begin(std::size_t r) const {
+  if (current_ < 0 || is_paused_) return false;
+  if (drops_late_) return replicas_[r].next <= current_;
+  return turns_.front() == r &&
+         open_ < ArrivalStep::kRoom * static_cast<std::int64_t>(replicas_.size());
+}
+
+bool ArrivalLoop::next_batch(std::size_t r, std::int64_t& batch) {
+  Replica& replica = replicas_[r];
+  {
+    std::unique_lock lock(mutex_);
+    turns_.push_back(r);
+    changed_.wait(lock, [&] { return is_ending_ || may_begin(r); });
+    if (is_ending_) return false;
+    std::erase(turns_, r);
+    if (!drops_late_) ++open_;
+    batch = drops_late_ ? current_ : replica.next;
+    replica.next = batch + 1;
+    replica.has_batch = true;
+  }
+  changed_.notify_all();  // another replica is the first of `turns_`
   return true;
 }
 

@@ -16,6 +16,7 @@
 #include <troupe/cluster/node/fence_scope.hpp>
 #include <troupe/cluster/training/arrival_loop.hpp>
 #include <troupe/cluster/training/checkpoint_requests.hpp>
+#include <troupe/cluster/training/queued_gradients.hpp>
 #include <troupe/cluster/training/resharding.hpp>
 #include <troupe/cluster/training/training_checkpoints.hpp>
 #include <troupe/devices/base/device_name.hpp>
@@ -111,11 +112,12 @@ struct Training::State {
     devices = group.devices();
     say(fmt::format("step {}: {} replicas on {}", step, options.replicas,
                     fmt::join(devices, ", ")));
-    if (program.arrivals)
-      say(
-          fmt::format("step {}: gradients are applied as they arrive, so the results are not "
-                      "reproducible",
-                      step));
+    if (!program.arrivals) return;
+    say(
+        fmt::format("step {}: gradients are applied as they arrive, so the results are not "
+                    "reproducible",
+                    step));
+    find_saved_actors();
   }
   void make_arrival_loop() {
     arrival_loop = std::make_unique<ArrivalLoop>(
@@ -148,6 +150,7 @@ struct Training::State {
   void begin_checkpoint() {
     const auto began = Clock::now();
     end_checkpoint(true);  // one at a time
+    if (pauses()) arrival_loop->pause(options.patience);
     taken = step;
     const auto write = [this, at = step, values = checkpoints->take(step, metric, values_there())] {
       values();
@@ -265,21 +268,56 @@ struct Training::State {
     }
     return all;
   }
-  // Queues and actors that the step uses. If gradients are applied as they arrive, there are none:
-  // replicas use theirs while values are taken, and compute waiting gradients again after a loss.
+  // Asks each actor of an arrival loop, once, whether checkpoints can have it.
+  void find_saved_actors() {
+    std::map<std::string, std::string> where_is = homes();
+    for (const StateSpec& state : graph->states()) {
+      if (state.kind != StateSpec::Kind::actor || !where_is.contains(state.name) ||
+          known_actors.contains(state.name))
+        continue;
+      const auto ask = [&](CheckpointRequest::Kind kind, std::vector<std::string> names) {
+        CheckpointRequest m;
+        m.kind = kind;
+        m.fence = driver.fence();
+        m.names = std::move(names);
+        node.checkpoints().ask(where_is[state.name], std::move(m));
+      };
+      try {
+        ask(CheckpointRequest::Kind::take, {state.name});
+        ask(CheckpointRequest::Kind::fetch, {});  // drops the values
+        saved_actors.insert(state.name);
+      } catch (const Error& e) {
+        if (e.code() != Code::failed_precondition) throw;
+        say(fmt::format("step {}: checkpoints go without an actor: {}", step, e.what()));
+      }
+      known_actors.insert(state.name);
+    }
+  }
+  // Queues and actors that are in checkpoints: all that the step uses. If gradients are applied as
+  // they arrive, actors that can be saved, and waiting gradients only beside states of the program:
+  // what they were made of is not in these any more. Else they are computed again after a loss.
   std::vector<std::string> others(const std::map<std::string, std::string>& homes) const {
+    using enum StateSpec::Kind;
     std::vector<std::string> all;
-    if (program.arrivals) return all;
-    for (const StateSpec& state : graph->states())
-      if (state.kind != StateSpec::Kind::variable && state.kind != StateSpec::Kind::console &&
-          homes.contains(state.name))
-        all.push_back(state.name);
+    for (const StateSpec& state : graph->states()) {
+      if (state.kind == variable || state.kind == console || !homes.contains(state.name)) continue;
+      if (program.arrivals && state.kind == actor && !saved_actors.contains(state.name)) continue;
+      all.push_back(state.name);
+    }
+    if (program.arrivals && all == std::vector{program.arrivals->queue}) all.clear();
     return all;
   }
+  // True if checkpoints of an arrival loop have queues or actors: its replicas pause before each.
+  bool pauses() const { return arrival_loop && !others(homes()).empty(); }
   TrainingCheckpoints::Values values_there() const {
     std::map<std::string, std::string> where_is = homes();
     TrainingCheckpoints::Values all;
-    for (const std::string& name : others(where_is)) all.push_back({name, where_is[name], {}});
+    for (const std::string& name : others(where_is)) all.push_back({name, where_is[name]});
+    if (program.arrivals && arrival_loop && !all.empty()) {
+      const std::string& queue = program.arrivals->queue;
+      all.push_back(
+          {name_of_life(queue), where_is[queue], {}, Tensor::scalar(arrival_loop->life())});
+    }
     for (const Variable& v : variables()) all.push_back({v.name(), where_is[v.name()], v});
     return all;
   }
@@ -291,6 +329,10 @@ struct Training::State {
     for (const auto& [table, partitioner] : program.sharded)
       reshard(values, {table.name(), partitioner.kind(), table.shape()[0]},
               static_cast<std::int64_t>(table.shards().size()));
+    if (program.arrivals)
+      arrival_loop->restore(adopt_gradients(values, program.arrivals->queue,
+                                            static_cast<std::size_t>(options.replicas),
+                                            arrival_loop->life()));
     std::vector<std::pair<Variable, Tensor>> found;
     for (const Variable& v : variables()) {
       if (read.is_set.contains(v.name())) continue;
@@ -373,7 +415,8 @@ struct Training::State {
   TrainingProgram program;
   Function step_function;  // unless gradients are applied as they arrive
   std::unique_ptr<ArrivalLoop> arrival_loop;
-  bool is_restored = false;       // the graph's states have the values of `step`
+  std::set<std::string> known_actors, saved_actors;  // an arrival loop's, by name
+  bool is_restored = false;                          // the graph's states have the values of `step`
   bool is_patience_over = false;  // the nodes with the checkpoint to restore did not come
   std::vector<std::string> where, devices;
   std::int64_t step = 0;
@@ -451,7 +494,8 @@ std::vector<Tensor> Training::run(std::int64_t steps) {
       s.counters.repeated += std::max<std::int64_t>(0, s.step - std::max<std::int64_t>(0, s.saved));
       is_placed = false;
     }
-  s.arrival_loop.reset();  // nothing runs on after the last step
+  // Nothing runs on after the last step. A paused loop stays, for the gradients that wait.
+  if (!s.pauses()) s.arrival_loop.reset();
   s.is_restored = true;
   s.report(TrainingDriver::kEnded, steps);
   return last;

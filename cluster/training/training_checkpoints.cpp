@@ -55,8 +55,8 @@ std::function<void()> FolderCheckpoints::take(std::int64_t step, std::optional<d
   NamedTensors taken;
   std::map<std::string, CheckpointRequest> by_node;
   for (const Value& v : values) {
-    if (v.variable) {
-      taken.emplace_back(v.name, node_.engine().get(*v.variable));
+    if (v.variable || v.given) {
+      taken.emplace_back(v.name, v.given ? *v.given : node_.engine().get(*v.variable));
       continue;
     }
     CheckpointRequest& ask = by_node[v.node];
@@ -252,15 +252,15 @@ std::function<void()> NodeCheckpoints::take(std::int64_t step, std::optional<dou
   m.driver = driver_.fence().driver;
   m.id = {step, driver_.fence().epoch};
   m.metric = metric;
-  // Values of other nodes stay there; this one brings those whose node is not known.
+  // Values of other nodes stay there; this one brings its own, and those whose node is not known.
   std::map<std::string, CheckpointRequest> by_node;
   for (const Value& v : values) {
     const std::string& home = v.node.empty() ? node_.name() : v.node;
     CheckpointRequest& ask = by_node.try_emplace(home, request(RequestKind::take)).first->second;
     ask.step = step;
-    if (v.node.empty()) {
+    if (v.node.empty() || v.given) {
       ask.text += v.name + "\n";
-      ask.tensors.push_back(node_.engine().get(v.variable.value()));
+      ask.tensors.push_back(v.given ? *v.given : node_.engine().get(v.variable.value()));
     } else {
       ask.names.push_back(v.name);
     }

@@ -32,7 +32,8 @@ class TrainingCheckpoints {
   struct Value {
     std::string name;
     std::string node;
-    std::optional<Variable> variable;  // none: it is a queue or an actor
+    std::optional<Variable> variable = {};  // none: a queue or an actor, or `given`
+    std::optional<Tensor> given = {};       // the driver's value, for a state beside `node`
   };
   using Values = std::vector<Value>;
   using Log = std::function<void(const std::string& line)>;

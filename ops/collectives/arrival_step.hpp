@@ -17,6 +17,7 @@
 //        └───────────────────────── read ──────────────────────────────────────────┘
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include <troupe/ops/graph/expr.hpp>
@@ -25,6 +26,8 @@
 namespace troupe {
 
 struct ArrivalStep {
+  static constexpr int kRoom = 2;  // gradients in the queue, a replica
+
   Exprs sent;               // one a replica: its gradient is in the queue
   Expr ticket;              // input of all programs: i64 [2], life and step
   Expr loss, train;         // an update's
@@ -32,6 +35,7 @@ struct ArrivalStep {
   int needed = 1;           // gradients of an update
   bool drops_late = false;  // a gradient counts for the step of its ticket alone
   Variable counts;          // i64 [replicas]: gradients of each replica that are applied
+  std::string queue;        // name of the queue: its first components are ticket and replica
 };
 
 }  // namespace troupe
