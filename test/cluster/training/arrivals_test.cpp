@@ -99,6 +99,26 @@ void check_each_once(const Result& result, std::int64_t steps) {
   BOOST_TEST(all == steps);
 }
 
+// Node c leaves when the batch of a step is first made, while replicas run.
+class LeavingNode {
+ public:
+  LeavingNode(Nodes& nodes, std::int64_t at) : nodes_(nodes), at_(at) {}
+  /// Threads: one at a time, as the data of a training.
+  auto batches(std::int64_t step) {
+    if (step == at_ && !thread_.joinable()) thread_ = std::thread([this] { nodes_.remove(2); });
+    return batches_of(step);
+  }
+  void wait() {
+    BOOST_REQUIRE(thread_.joinable());
+    thread_.join();
+  }
+
+ private:
+  Nodes& nodes_;
+  const std::int64_t at_;
+  std::thread thread_;
+};
+
 }  // namespace
 
 BOOST_AUTO_TEST_CASE(asynchronous_training_applies_each_gradient_once) {
@@ -140,17 +160,8 @@ BOOST_AUTO_TEST_CASE(a_lost_node_loses_no_gradient_and_repeats_none) {
     for (const std::int64_t lost_at : {1, 7, 18}) {
       Nodes nodes(3);
       Folder folder;
-      std::atomic<bool> is_lost = false;
-      std::promise<void> left;
-      std::thread leaving;
-      const auto data = [&](std::int64_t step) {
-        if (step == lost_at && !is_lost.exchange(true))
-          leaving = std::thread([&] {
-            nodes.remove(2);
-            left.set_value();
-          });
-        return batches_of(step);
-      };
+      LeavingNode leaving(nodes, lost_at);
+      const auto data = [&](std::int64_t step) { return leaving.batches(step); };
       Training training(nodes[0],
                         {.replicas = kReplicas,
                          .folder = folder / "checkpoints",
@@ -158,9 +169,7 @@ BOOST_AUTO_TEST_CASE(a_lost_node_loses_no_gradient_and_repeats_none) {
                          .nodes = {"b", "c"}},
                         network_of(is_asynchronous ? kAsynchronous : with_backups(1), false), data);
       training.run(60);
-      BOOST_REQUIRE(is_lost);
-      left.get_future().wait();
-      leaving.join();
+      leaving.wait();
       const Result result = result_of(nodes.engine());
       if (is_asynchronous) {
         check_each_once(result, 60);
@@ -417,17 +426,8 @@ BOOST_AUTO_TEST_CASE(a_lost_node_loses_no_element_of_a_queue) {
     for (const std::int64_t lost_at : {1, 9}) {
       Nodes nodes(3);
       Folder folder;
-      std::atomic<bool> is_lost = false;
-      std::promise<void> left;
-      std::thread leaving;
-      const auto data = [&](std::int64_t step) {
-        if (step == lost_at && !is_lost.exchange(true))
-          leaving = std::thread([&] {
-            nodes.remove(2);
-            left.set_value();
-          });
-        return batches_of(step);
-      };
+      LeavingNode leaving(nodes, lost_at);
+      const auto data = [&](std::int64_t step) { return leaving.batches(step); };
       Training training(nodes[0],
                         {.replicas = kReplicas,
                          .folder = folder / "checkpoints",
@@ -435,9 +435,7 @@ BOOST_AUTO_TEST_CASE(a_lost_node_loses_no_element_of_a_queue) {
                          .nodes = {"b", "c"}},
                         network_with_items(is_asynchronous), data);
       training.run(30);
-      BOOST_REQUIRE(is_lost);
-      left.get_future().wait();
-      leaving.join();
+      leaving.wait();
       const NamedTensors last = CheckpointFolder(folder / "checkpoints").read(30).tensors;
       if (is_asynchronous) {
         check_each_once(result_of(nodes.engine()), 30);
