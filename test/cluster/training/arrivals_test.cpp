@@ -4,7 +4,6 @@
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
-#include <atomic>
 #include <future>
 #include <map>
 #include <memory>
