@@ -49,10 +49,10 @@ class Child {
       prctl(PR_SET_PDEATHSIG, SIGKILL);  // the socket does not close where others hold that end
       close(ends[0]);
       std::array<char, 64> address{};
-      if (read(ends[1], address.data(), address.size()) == static_cast<ssize_t>(address.size())) {
+      if (::read(ends[1], address.data(), address.size()) == static_cast<ssize_t>(address.size())) {
         body(std::string(address.data()), [&] {
           char end;
-          while (read(ends[1], &end, 1) > 0) {}
+          while (::read(ends[1], &end, 1) > 0) {}
         });
       }
       _exit(0);
@@ -74,7 +74,7 @@ class Child {
   void start(const std::string& address) {
     std::array<char, 64> text{};
     std::memcpy(text.data(), address.data(), std::min(address.size(), text.size() - 1));
-    require(write(fd_, text.data(), text.size()) == static_cast<ssize_t>(text.size()),
+    require(::write(fd_, text.data(), text.size()) == static_cast<ssize_t>(text.size()),
             "a child has ended");
   }
 
