@@ -13,10 +13,13 @@
 
 namespace troupe::test {
 
+// These programs take half of ASan's time.
+constexpr std::uint64_t kShareOfPrograms = kShare == 1 ? 3 : 20;
+
 BOOST_AUTO_TEST_SUITE(random_programs_test)
 
 BOOST_AUTO_TEST_CASE(values_are_the_oracles) {
-  const Seeds s = seeds(2000, 3);
+  const Seeds s = seeds(2000, kShareOfPrograms);
   const int before = cut_functions();
   compare_values(ways(), s, {});
   BOOST_TEST_MESSAGE(cut_functions() - before
@@ -26,11 +29,11 @@ BOOST_AUTO_TEST_CASE(values_are_the_oracles) {
 }
 
 BOOST_AUTO_TEST_CASE(errors_are_the_oracles) {
-  compare_values(ways(), seeds(400, 3), {.may_fail = true});
+  compare_values(ways(), seeds(400, kShareOfPrograms), {.may_fail = true});
 }
 
 BOOST_AUTO_TEST_CASE(resident_loops_are_the_lowered_ones) {
-  const Seeds s = seeds(1500, 3);
+  const Seeds s = seeds(1500, kShareOfPrograms);
   const int before = resident_loops();
   Tastes stateless{.may_fail = true, .variables = Use::none, .slopes = 0};
   for (const Way& way : ways()) {
@@ -54,14 +57,14 @@ BOOST_AUTO_TEST_CASE(resident_loops_are_the_lowered_ones) {
 }
 
 BOOST_AUTO_TEST_CASE(a_run_that_is_cancelled_disturbs_no_other) {
-  const Seeds s = seeds(200, 3);
+  const Seeds s = seeds(200, kShareOfPrograms);
   const int before = cancelled_runs();
   compare_values(ways(), s, {.variables = Use::none}, difference_beside_cancelled);
   if (s.count >= 50) BOOST_TEST(cancelled_runs() > before);
 }
 
 BOOST_AUTO_TEST_CASE(gradients_are_the_oracles_differences) {
-  const Seeds s = seeds(300, 3);
+  const Seeds s = seeds(300, kShareOfPrograms);
   int compared = 0, with_variables = 0, failed = 0;
   for (std::uint64_t seed = s.first; seed < s.first + s.count && failed < 3; ++seed) {
     Watch watch(seed);
@@ -86,7 +89,7 @@ BOOST_AUTO_TEST_CASE(gradients_are_the_oracles_differences) {
 }
 
 BOOST_AUTO_TEST_CASE(inner_gradients_are_the_oracles_differences) {
-  const Seeds s = seeds(600, 3);
+  const Seeds s = seeds(600, kShareOfPrograms);
   Tastes tastes = smooth_tastes();
   tastes.slopes = 100;
   int compared = 0, failed = 0;
