@@ -293,7 +293,12 @@ class Lowering {
 
   std::vector<Edge> put(Node node, Frame& frame, std::vector<std::int32_t>& done) {
     const bool is_plain_constant = node.op->name == "Constant" && node.controls.empty();
-    if (frame.pivot >= 0 && !is_plain_constant && node.controls.empty()) {
+    const auto is_outside = [&](std::int32_t c) {
+      return std::any_of(frame.invariant.begin(), frame.invariant.end(),
+                         [&](Edge e) { return e.node == c; });
+    };
+    if (frame.pivot >= 0 && !is_plain_constant &&
+        std::all_of(node.controls.begin(), node.controls.end(), is_outside)) {
       bool has_token = std::any_of(node.inputs.begin(), node.inputs.end(), [&](Edge e) {
         return !is_constant(e) && std::find(frame.invariant.begin(), frame.invariant.end(), e) ==
                                       frame.invariant.end();
@@ -583,6 +588,8 @@ class Lowering {
     frames_ += loops_in(node);
     const Node loop = node;
     std::vector<Edge> out = put(std::move(node), frame, done);
+    for (const std::int64_t state : loop.attrs.get_or<std::vector<std::int64_t>>("reads", {}))
+      add_access(frame.open[static_cast<std::int32_t>(state)], {out[0].node, Effect::read});
     if (subgraphs_of(loop).size() > 2) {
       const WhileView w(loop);
       const auto told = out.begin() + w.variables;

@@ -6,10 +6,12 @@
 #include <string_view>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <troupe/controlflow/build.hpp>
 #include <troupe/controlflow/check_nan_predicates.hpp>
 #include <troupe/controlflow/resident/choose_small.hpp>
+#include <troupe/controlflow/resident/early_reads.hpp>
 #include <troupe/devices/base/device_name.hpp>
 #include <troupe/ops/graph/function_def.hpp>
 #include <troupe/ops/graph/node_index.hpp>
@@ -175,6 +177,44 @@ void tell_small(const Node& loop, std::int64_t most, std::vector<std::string>& t
   for (const auto& sub : subgraphs_of(loop)) within(*sub);
 }
 
+// Puts the reads before the loop. They wait for all that the loop waits for: its input may be an
+// element that another run has enqueued after an assignment. `lower` has writes wait for the loop.
+Node after_reads(EarlyReads early, Graph& to, std::vector<std::string>* told) {
+  Node& loop = early.loop;
+  std::vector<std::int32_t> waits = loop.controls;
+  for (Edge e : loop.inputs) {
+    if (e.node < 0 || to.node(e.node).op->name == "Constant") continue;
+    // A call that a node waits for is never replaced by its body.
+    if (to.node(e.node).op->name == "Call") {
+      Node passes_on;
+      passes_on.op = &find_op("Identity");
+      passes_on.inputs = {e};
+      passes_on.outputs = {to.spec(e)};
+      passes_on.scope = loop.scope;
+      passes_on.site = loop.site;
+      passes_on.origin = loop.origin;
+      e = {to.append(std::move(passes_on)), 0};
+    }
+    waits.push_back(e.node);
+  }
+  std::sort(waits.begin(), waits.end());
+  waits.erase(std::unique(waits.begin(), waits.end()), waits.end());
+  std::vector<std::int64_t> states;
+  std::vector<std::string> names;
+  auto input = loop.inputs.end() - static_cast<std::ptrdiff_t>(early.reads.size());
+  for (Node& read : early.reads) {
+    read.controls = waits;
+    states.push_back(read.state);
+    *input = {to.append(std::move(read)), 0};
+    names.push_back(to.describe(input++->node));
+  }
+  if (told)
+    told->push_back(
+        fmt::format("{}: read once before it: {}", name_of_loop(loop), fmt::join(names, ", ")));
+  loop.attrs.set("reads", std::move(states));
+  return std::move(loop);
+}
+
 }  // namespace
 
 Program keep_resident(Program program, const ResidentOptions& options,
@@ -184,7 +224,15 @@ Program keep_resident(Program program, const ResidentOptions& options,
       interpreted.empty() ? ": resident, compiled" : ": resident, interpreted: " + interpreted;
   return change_loops(std::move(program), [&](const ChangedLoop& loop) {
     Node& node = loop.node;
-    const std::string why = options.is_on ? why_lowered(loop.from, loop.id) : options.off_because;
+    std::string why = options.is_on ? Reasons(node).of(node) : options.off_because;
+    if (!why.empty() && options.is_on) {
+      if (const std::string stay = why_reads_stay(node); !stay.empty()) {
+        why = stay;
+      } else if (auto early = early_reads(node)) {
+        why = Reasons(early->loop).of(early->loop);
+        if (why.empty()) node = after_reads(std::move(*early), loop.to.graph(), told);
+      }
+    }
     if (told) told->push_back(name_of_loop(node) + (why.empty() ? resident : ": lowered: " + why));
     if (!why.empty()) return;
     node.op = &find_op("ResidentLoop");

@@ -64,7 +64,9 @@ TROUPE_OP(ResidentLoop) {
   op.attr<std::int64_t>("frame", 1);  // its number, by which errors name it; loops within follow
   op.attr<bool>("compiled", true);    // its scalar steps are machine code, where possible
   op.attr<std::int64_t>("small", 0);  // tensors of so many elements at most are registers
-  op.side_effect();                   // the executor alone runs it: never folded, never merged
+  // states that are read before it: later writes wait for its end, as for that of a lowered loop
+  op.attr<std::vector<std::int64_t>>("reads", {});
+  op.side_effect();  // the executor alone runs it: never folded, never merged
   op.not_differentiable();
   op.infer([](Inference& c) {
     const auto graphs = subgraphs_of(c.attrs());
