@@ -9,6 +9,7 @@
 #include <troupe/controlflow/check_nan_predicates.hpp>
 #include <troupe/controlflow/drop_unused_outputs.hpp>
 #include <troupe/controlflow/inline_branches.hpp>
+#include <troupe/controlflow/inline_calls.hpp>
 #include <troupe/controlflow/lower.hpp>
 #include <troupe/controlflow/merge_variables.hpp>
 #include <troupe/controlflow/move_invariant.hpp>
@@ -123,6 +124,7 @@ bool watching(const PassOptions& o) { return o.check_finite; }
 bool choosing_loops(const PassOptions& o) {
   return o.resident.is_on || !o.resident.off_because.empty();
 }
+bool keeping_loops(const PassOptions& o) { return o.resident.is_on; }
 bool in_low_precision(const PassOptions& o) { return o.optimize && o.low; }
 
 constexpr auto kEverywhere = Pass::Scope::everywhere, kTopLevel = Pass::Scope::top_level;
@@ -188,6 +190,10 @@ constexpr Pass kPasses[] = {
     {"mesh",
      "after all that looks at single nodes: they see one program, however many devices there are",
      kTopLevel, over_devices, expand_over_mesh},
+    {"inline_calls",
+     "after check_nan_predicates, which looks into no call, and before keep_resident, which keeps "
+     "no loop with a call",
+     kTopLevel, keeping_loops, plain<inline_calls>},
     {"keep_resident",
      "after all that changes sub-graphs, and before lower, which takes the other loops apart",
      kEverywhere, choosing_loops, keep_loops_resident},
