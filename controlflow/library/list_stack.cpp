@@ -1,10 +1,21 @@
+#include <troupe/controlflow/known_length.hpp>
 #include <troupe/controlflow/list_ops.hpp>
 
 #include <numeric>
 
 namespace troupe {
 
-Expr list_stack(Operand list) { return bind1("ListStack", {list}); }
+Expr list_stack(Operand list) {
+  const auto* graph = list.is_expr() ? dynamic_cast<Graph*>(&list.expr().reader()) : nullptr;
+  if (graph) {
+    const ValueSpec spec = list.expr().spec();
+    if (spec.depth == 1 && spec.shape.is_known())
+      if (const std::int64_t n = known_length(*graph, list.expr().edge()); n >= 0)
+        return bind1("ListStackLike", {list},
+                     attrs_of({spec.dtype, spec.shape.with_inserted(0, n)}));
+  }
+  return bind1("ListStack", {list});
+}
 
 namespace {
 void stack_rows(Rows& rows, const List& list, std::int64_t n, std::int64_t elements) {
