@@ -28,6 +28,7 @@ for other in range(1, RANKS):
         os.close(up)
         for end in ends:
             end.close()
+        ends.clear()
         os.dup2(2, 1)
         break
     os.close(down)
