@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include <troupe/controlflow/changed_functions.hpp>
 #include <troupe/controlflow/inline_size.hpp>
 #include <troupe/ops/graph/function_def.hpp>
 #include <troupe/ops/graph/node_index.hpp>
@@ -43,15 +44,7 @@ class Inliner {
 
   Program run(const Program& program) {
     Program out = changed(program, false);
-    while (!waiting_.empty()) {
-      const FunctionDef* function = waiting_.back();
-      waiting_.pop_back();
-      made_.at(function)->body = in_sub_graph(*function->body, false);
-    }
-    std::vector<std::shared_ptr<FunctionDef>> functions;
-    for (auto& [from, made] : made_) functions.push_back(made);
-    analyse(functions);
-    out.graph.set_functions(std::move(functions));
+    functions_.finish(out.graph, [&](const SubGraph& body) { return in_sub_graph(body, false); });
     return out;
   }
 
@@ -69,7 +62,7 @@ class Inliner {
           rewriter.alias(id, put(rewriter.graph(), node, *body_of(*function)), -1);
           continue;
         }
-        node.attrs.set("function", refer_to(*made_of(*function)));
+        node.attrs.set("function", refer_to(*functions_.made_of(*function)));
       }
       std::vector<std::shared_ptr<const SubGraph>> graphs;
       for (const auto& sub : subgraphs_of(node))
@@ -122,22 +115,9 @@ class Inliner {
     return results;
   }
 
-  // There before its body is, which waits its turn: a chain of calls may be long, and come back.
-  FunctionDef* made_of(const FunctionDef& function) {
-    auto [it, is_new] = made_.try_emplace(&function);
-    if (!is_new) return it->second.get();
-    FunctionDef* made = (it->second = std::make_shared<FunctionDef>(function)).get();
-    made->derived.clear();
-    if (function.base) made->base = made_of(*function.base);
-    made->body = nullptr;
-    if (function.body) waiting_.push_back(&function);
-    return made;
-  }
-
   InlineSizes sizes_;
-  std::map<const FunctionDef*, std::shared_ptr<FunctionDef>> made_;
+  ChangedFunctions functions_;
   std::map<const FunctionDef*, std::shared_ptr<const SubGraph>> bodies_;
-  std::vector<const FunctionDef*> waiting_;  // functions whose bodies have yet to be changed
 };
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include <troupe/controlflow/changed_functions.hpp>
 #include <troupe/controlflow/check_nan_predicates.hpp>
 #include <troupe/controlflow/drop_unused_outputs.hpp>
 #include <troupe/controlflow/inline_branches.hpp>
@@ -237,15 +238,7 @@ class Everywhere {
   Program apply(Program program) {
     Program out = with_sub_graphs_changed(std::move(program));
     out = pass_.run(std::move(out), Level::outermost, request_);
-    while (!waiting_.empty()) {
-      const FunctionDef* function = waiting_.back();
-      waiting_.pop_back();
-      made_.at(function)->body = in_sub_graph(*function->body);
-    }
-    std::vector<std::shared_ptr<FunctionDef>> functions;
-    for (auto& [from, made] : made_) functions.push_back(made);
-    analyse(functions);
-    out.graph.set_functions(std::move(functions));
+    functions_.finish(out.graph, [&](const SubGraph& body) { return in_sub_graph(body); });
     return out;
   }
 
@@ -257,7 +250,7 @@ class Everywhere {
     for (std::int32_t id = 0; id < program.graph.size(); ++id) {
       Node node = rewriter.translated(id);
       if (const FunctionDef* function = function_of(node))
-        node.attrs.set("function", refer_to(*made_of(*function)));
+        node.attrs.set("function", refer_to(*functions_.made_of(*function)));
       std::vector<std::shared_ptr<const SubGraph>> graphs;
       for (const auto& sub : subgraphs_of(node)) graphs.push_back(in_sub_graph(*sub));
       if (!graphs.empty()) node.attrs.set("graphs", make_subgraphs(std::move(graphs)));
@@ -276,22 +269,9 @@ class Everywhere {
     return fresh;
   }
 
-  // There before its body is, which waits its turn: a chain of calls may be long, and come back.
-  FunctionDef* made_of(const FunctionDef& function) {
-    auto [it, is_new] = made_.try_emplace(&function);
-    if (!is_new) return it->second.get();
-    FunctionDef* made = (it->second = std::make_shared<FunctionDef>(function)).get();
-    made->derived.clear();
-    if (function.base) made->base = made_of(*function.base);
-    made->body = nullptr;
-    if (function.body) waiting_.push_back(&function);
-    return made;
-  }
-
   const Pass& pass_;
   const PassRequest& request_;
-  std::map<const FunctionDef*, std::shared_ptr<FunctionDef>> made_;
-  std::vector<const FunctionDef*> waiting_;  // functions whose bodies have yet to be changed
+  ChangedFunctions functions_;
 };
 
 void refuse_unknown(const std::vector<std::string>& skip) {
